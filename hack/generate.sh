@@ -25,5 +25,5 @@ cd proto
 protoc --proto_path=. \
   --plugin="$bin/protoc-gen-go" --plugin="$bin/protoc-gen-go-grpc" \
   --go_out=. --go_opt=paths=source_relative \
-  --go-grpc_out=. --go-grpc_opt=paths=source_relative \
+  --go-grpc_out=. --go-grpc_opt=paths=source_relative,require_unimplemented_servers=false \
   csi/v0/csi.proto

@@ -81,7 +81,7 @@ func (c *identityClient) Probe(ctx context.Context, in *ProbeRequest, opts ...gr
 }
 
 // IdentityServer is the server API for Identity service.
-// All implementations must embed UnimplementedIdentityServer
+// All implementations should embed UnimplementedIdentityServer
 // for forward compatibility.
 //
 // Identity says what the plugin is and whether it is healthy.
@@ -89,10 +89,9 @@ type IdentityServer interface {
 	GetPluginInfo(context.Context, *GetPluginInfoRequest) (*GetPluginInfoResponse, error)
 	GetPluginCapabilities(context.Context, *GetPluginCapabilitiesRequest) (*GetPluginCapabilitiesResponse, error)
 	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
-	mustEmbedUnimplementedIdentityServer()
 }
 
-// UnimplementedIdentityServer must be embedded to have
+// UnimplementedIdentityServer should be embedded to have
 // forward compatible implementations.
 //
 // NOTE: this should be embedded by value instead of pointer to avoid a nil
@@ -108,8 +107,7 @@ func (UnimplementedIdentityServer) GetPluginCapabilities(context.Context, *GetPl
 func (UnimplementedIdentityServer) Probe(context.Context, *ProbeRequest) (*ProbeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Probe not implemented")
 }
-func (UnimplementedIdentityServer) mustEmbedUnimplementedIdentityServer() {}
-func (UnimplementedIdentityServer) testEmbeddedByValue()                  {}
+func (UnimplementedIdentityServer) testEmbeddedByValue() {}
 
 // UnsafeIdentityServer may be embedded to opt out of forward compatibility for this service.
 // Use of this interface is not recommended, as added methods to IdentityServer will
@@ -323,7 +321,7 @@ func (c *controllerClient) ControllerGetCapabilities(ctx context.Context, in *Co
 }
 
 // ControllerServer is the server API for Controller service.
-// All implementations must embed UnimplementedControllerServer
+// All implementations should embed UnimplementedControllerServer
 // for forward compatibility.
 //
 // Controller makes, deletes, publishes and lists volumes.
@@ -336,10 +334,9 @@ type ControllerServer interface {
 	ListVolumes(context.Context, *ListVolumesRequest) (*ListVolumesResponse, error)
 	GetCapacity(context.Context, *GetCapacityRequest) (*GetCapacityResponse, error)
 	ControllerGetCapabilities(context.Context, *ControllerGetCapabilitiesRequest) (*ControllerGetCapabilitiesResponse, error)
-	mustEmbedUnimplementedControllerServer()
 }
 
-// UnimplementedControllerServer must be embedded to have
+// UnimplementedControllerServer should be embedded to have
 // forward compatible implementations.
 //
 // NOTE: this should be embedded by value instead of pointer to avoid a nil
@@ -370,8 +367,7 @@ func (UnimplementedControllerServer) GetCapacity(context.Context, *GetCapacityRe
 func (UnimplementedControllerServer) ControllerGetCapabilities(context.Context, *ControllerGetCapabilitiesRequest) (*ControllerGetCapabilitiesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ControllerGetCapabilities not implemented")
 }
-func (UnimplementedControllerServer) mustEmbedUnimplementedControllerServer() {}
-func (UnimplementedControllerServer) testEmbeddedByValue()                    {}
+func (UnimplementedControllerServer) testEmbeddedByValue() {}
 
 // UnsafeControllerServer may be embedded to opt out of forward compatibility for this service.
 // Use of this interface is not recommended, as added methods to ControllerServer will
@@ -671,7 +667,7 @@ func (c *nodeClient) NodeGetCapabilities(ctx context.Context, in *NodeGetCapabil
 }
 
 // NodeServer is the server API for Node service.
-// All implementations must embed UnimplementedNodeServer
+// All implementations should embed UnimplementedNodeServer
 // for forward compatibility.
 //
 // Node brings published volumes to workloads on one node.
@@ -682,10 +678,9 @@ type NodeServer interface {
 	NodeUnpublishVolume(context.Context, *NodeUnpublishVolumeRequest) (*NodeUnpublishVolumeResponse, error)
 	NodeGetId(context.Context, *NodeGetIdRequest) (*NodeGetIdResponse, error)
 	NodeGetCapabilities(context.Context, *NodeGetCapabilitiesRequest) (*NodeGetCapabilitiesResponse, error)
-	mustEmbedUnimplementedNodeServer()
 }
 
-// UnimplementedNodeServer must be embedded to have
+// UnimplementedNodeServer should be embedded to have
 // forward compatible implementations.
 //
 // NOTE: this should be embedded by value instead of pointer to avoid a nil
@@ -710,8 +705,7 @@ func (UnimplementedNodeServer) NodeGetId(context.Context, *NodeGetIdRequest) (*N
 func (UnimplementedNodeServer) NodeGetCapabilities(context.Context, *NodeGetCapabilitiesRequest) (*NodeGetCapabilitiesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeGetCapabilities not implemented")
 }
-func (UnimplementedNodeServer) mustEmbedUnimplementedNodeServer() {}
-func (UnimplementedNodeServer) testEmbeddedByValue()              {}
+func (UnimplementedNodeServer) testEmbeddedByValue() {}
 
 // UnsafeNodeServer may be embedded to opt out of forward compatibility for this service.
 // Use of this interface is not recommended, as added methods to NodeServer will
