@@ -1,0 +1,239 @@
+// Package run starts child processes, and is the only place that does, apart
+// from go-zfs behind pkg/zfs. A child is an argument vector, never a shell
+// line; it has a deadline, a process group of its own that is killed as a
+// whole, the C locale, and an entry in a list of what runs now, so that a hung
+// tool can be seen from outside. Secrets are masked before anything is logged
+// or put into an error.
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// maxStderrBytes bounds what of a tool's complaint is kept in an error.
+const maxStderrBytes = 4 << 10
+
+// pipeGrace is how long a killed child's pipes may stay open in the hands of a
+// process that left its group.
+const pipeGrace = 2 * time.Second
+
+// Cmd describes one child.
+type Cmd struct {
+	// Tool is looked up in PATH.
+	Tool string
+	Args []string
+	// Stdin is fed to the child; nil means the null device.
+	Stdin []byte
+	// Secrets are masked wherever they occur in Args or in the child's stderr.
+	Secrets []string
+	// ExtraFiles become the child's descriptors 3 and up.
+	ExtraFiles []*os.File
+}
+
+// Error is a child that failed: not started, killed, or ended with a status
+// other than zero.
+type Error struct {
+	// Line is the command line, with secrets masked.
+	Line string
+	// Code is the exit status, or -1 when the child was killed or not started.
+	Code int
+	// Stderr is the end of what the child complained, trimmed and masked.
+	Stderr string
+	// Err is the underlying error; a context's error when a deadline killed it.
+	Err error
+}
+
+func (e *Error) Error() string {
+	if e.Stderr != "" {
+		return fmt.Sprintf("%s: %v: %s", e.Line, e.Err, e.Stderr)
+	}
+	return fmt.Sprintf("%s: %v", e.Line, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// ExitCode returns the exit status inside err: 0 for nil, -1 when err is no
+// exit status.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return -1
+}
+
+// Stderr returns what the failed child of err complained, or "".
+func Stderr(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Stderr
+	}
+	return ""
+}
+
+// Child is an entry of the list of running children.
+type Child struct {
+	Tool, Verb string
+	Line       string
+	Since      time.Time
+}
+
+// Runner starts children. It is safe for concurrent use.
+type Runner struct {
+	log  logrus.FieldLogger
+	mu   sync.Mutex
+	next int
+	live map[int]Child
+}
+
+// New returns a Runner that logs each start and end at debug level.
+func New(log logrus.FieldLogger) *Runner {
+	return &Runner{log: log, live: map[int]Child{}}
+}
+
+// Run starts the child and returns its stdout. When ctx ends, the whole process
+// group is killed. Run returns only after the child has really ended, even when
+// that takes longer than ctx: a process that SIGKILL cannot end still holds
+// what it held, and the caller's locks must outlive it. A caller that cannot
+// wait calls Run through pkg/op.
+//
+// The error is an *Error, whose Err is ctx's error when ctx ended first.
+func (r *Runner) Run(ctx context.Context, c Cmd) ([]byte, error) {
+	line := c.mask(c.Tool + " " + strings.Join(c.Args, " "))
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Line: line, Code: -1, Err: err}
+	}
+	cmd := exec.CommandContext(ctx, c.Tool, c.Args...)
+	cmd.Env = environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
+	cmd.WaitDelay = pipeGrace
+	cmd.ExtraFiles = c.ExtraFiles
+	if c.Stdin != nil {
+		cmd.Stdin = bytes.NewReader(c.Stdin)
+	}
+	var stdout bytes.Buffer
+	stderr := tail{limit: maxStderrBytes}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+
+	done := r.Track(c.Tool, verb(c.Args), line)
+	err := cmd.Run()
+	if cmd.Process != nil && ctx.Err() != nil {
+		// A member of the group may have been started after the first kill.
+		_ = killGroup(cmd.Process.Pid)
+	}
+	if err != nil {
+		e := &Error{Line: line, Code: -1, Stderr: c.mask(strings.TrimSpace(stderr.String())), Err: err}
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			e.Code = exit.ExitCode()
+		}
+		if ctx.Err() != nil {
+			e.Code, e.Err = -1, ctx.Err()
+		}
+		err = e
+	}
+	done(err)
+	return stdout.Bytes(), err
+}
+
+// Track lists a child that something else starts (go-zfs) until the returned
+// function is called with its outcome.
+func (r *Runner) Track(tool, verb, line string) func(error) {
+	child := Child{Tool: tool, Verb: verb, Line: line, Since: time.Now()}
+	r.mu.Lock()
+	id := r.next
+	r.next++
+	r.live[id] = child
+	r.mu.Unlock()
+	r.log.WithField("command", line).Debug("child started")
+	return func(err error) {
+		r.mu.Lock()
+		delete(r.live, id)
+		r.mu.Unlock()
+		entry := r.log.WithFields(logrus.Fields{"command": line, "seconds": time.Since(child.Since).Seconds()})
+		if err != nil {
+			entry = entry.WithError(err)
+		}
+		entry.Debug("child ended")
+	}
+}
+
+// Live returns the children that run now, the oldest first.
+func (r *Runner) Live() []Child {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]Child, 0, len(r.live))
+	for _, c := range r.live {
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b Child) int { return a.Since.Compare(b.Since) })
+	return list
+}
+
+// mask replaces every secret of c in s.
+func (c Cmd) mask(s string) string {
+	for _, secret := range c.Secrets {
+		if secret != "" {
+			s = strings.ReplaceAll(s, secret, "[masked]")
+		}
+	}
+	return s
+}
+
+// environment is ours with the C locale: messages are told apart by their text.
+func environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG")
+	})
+	return append(env, "LC_ALL=C")
+}
+
+func killGroup(pid int) error {
+	err := syscall.Kill(-pid, syscall.SIGKILL)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// verb is the first argument that is no option: "create" of "zfs create -u".
+func verb(args []string) string {
+	for _, a := range args {
+		if !strings.HasPrefix(a, "-") && !strings.Contains(a, "/") {
+			return a
+		}
+	}
+	return ""
+}
+
+// tail keeps the last limit bytes written to it.
+type tail struct {
+	limit int
+	buf   []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - t.limit; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return string(t.buf) }
