@@ -33,11 +33,15 @@ type Spec struct {
 	Detached bool
 	// Timeout bounds the operation; zero means only the caller's deadline does.
 	Timeout time.Duration
-	// Wait is how long a held key is waited for before the call is refused.
+	// Wait is how long a key is waited for that a background operation holds,
+	// or that any operation holds when this one is in the background itself.
 	Wait time.Duration
+	// Background operations are the driver's own: a call that meets one waits
+	// for it a little, since its caller could not know.
+	Background bool
 }
 
-// Running is an operation that holds its keys now.
+// Running is an operation that has not ended.
 type Running struct {
 	What  string
 	Keys  []string
@@ -50,17 +54,19 @@ type Running struct {
 // Table holds the operations that run. The zero value is not usable.
 type Table struct {
 	mu   sync.Mutex
-	held map[string]*entry
+	held map[string]*entry // by key
+	all  map[*entry]struct{}
 }
 
 type entry struct {
 	Running
-	ctx  context.Context
-	done chan struct{}
+	background bool
+	ctx        context.Context
+	done       chan struct{}
 }
 
 // NewTable returns an empty table.
-func NewTable() *Table { return &Table{held: map[string]*entry{}} }
+func NewTable() *Table { return &Table{held: map[string]*entry{}, all: map[*entry]struct{}{}} }
 
 // Do runs fn while it holds the keys. A key that is held is fault.Busy, saying
 // since when and by what. When ctx ends first, Do returns ctx's error at once,
@@ -114,7 +120,7 @@ func (t *Table) begin(ctx context.Context, s Spec) (*entry, context.Context, con
 		}
 		t.mu.Unlock()
 		left := time.Until(deadline)
-		if left <= 0 {
+		if left <= 0 || !s.Background && !holder.background {
 			return nil, nil, nil, fault.New(fault.Busy, "%s has been running for this volume since %s (%s): repeat the call later",
 				holder.What, holder.Since.UTC().Format(time.RFC3339), time.Since(holder.Since).Round(time.Millisecond))
 		}
@@ -144,10 +150,12 @@ func (t *Table) begin(ctx context.Context, s Spec) (*entry, context.Context, con
 		opCtx, cancel = context.WithCancel(base)
 	}
 	e := &entry{
-		Running: Running{What: s.What, Keys: slices.Clone(s.Keys), Group: s.Group, Since: time.Now()},
-		ctx:     opCtx,
-		done:    make(chan struct{}),
+		Running:    Running{What: s.What, Keys: slices.Clone(s.Keys), Group: s.Group, Since: time.Now()},
+		background: s.Background,
+		ctx:        opCtx,
+		done:       make(chan struct{}),
 	}
+	t.all[e] = struct{}{}
 	for _, k := range s.Keys {
 		t.held[k] = e
 	}
@@ -166,6 +174,7 @@ func (t *Table) holder(keys []string) *entry {
 
 func (t *Table) end(e *entry) {
 	t.mu.Lock()
+	delete(t.all, e)
 	for _, k := range e.Keys {
 		delete(t.held, k)
 	}
@@ -175,28 +184,23 @@ func (t *Table) end(e *entry) {
 
 // stuck counts the overdue operations of a group. t.mu is held.
 func (t *Table) stuck(group string) int {
-	seen := map[*entry]bool{}
-	for _, e := range t.held {
+	n := 0
+	for e := range t.all {
 		if e.Group == group && e.overdue() {
-			seen[e] = true
+			n++
 		}
 	}
-	return len(seen)
+	return n
 }
 
 func (e *entry) overdue() bool { return errors.Is(e.ctx.Err(), context.DeadlineExceeded) }
 
-// Running returns the operations that hold keys now, the oldest first.
+// Running returns the operations that run now, the oldest first.
 func (t *Table) Running() []Running {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seen := map[*entry]bool{}
 	var list []Running
-	for _, e := range t.held {
-		if seen[e] {
-			continue
-		}
-		seen[e] = true
+	for e := range t.all {
 		r := e.Running
 		r.Overdue = e.overdue()
 		list = append(list, r)
@@ -210,8 +214,7 @@ func (t *Table) Drain(ctx context.Context) error {
 	for {
 		t.mu.Lock()
 		var e *entry
-		for _, h := range t.held {
-			e = h
+		for e = range t.all {
 			break
 		}
 		t.mu.Unlock()

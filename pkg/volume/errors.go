@@ -1,0 +1,30 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// describe gives an error of pkg/zfs its kind, and says what was tried.
+func describe(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	tried := fmt.Sprintf(format, args...)
+	switch {
+	case fault.Kind(err) != nil:
+		return err
+	case errors.Is(err, zfs.ErrNotExist):
+		return fault.New(fault.NotFound, "%s: %w", tried, err)
+	case errors.Is(err, zfs.ErrNoSpace):
+		return fault.New(fault.Exhausted, "%s: %w", tried, err)
+	case errors.Is(err, zfs.ErrNoParent), errors.Is(err, zfs.ErrSuspended):
+		return fault.New(fault.Unavailable, "%s: %w", tried, err)
+	case errors.Is(err, zfs.ErrBadValue):
+		return fault.New(fault.Invalid, "%s: %w", tried, err)
+	}
+	return fmt.Errorf("%s: %w", tried, err)
+}

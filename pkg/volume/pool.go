@@ -1,0 +1,138 @@
+package volume
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// tombstones is where volumes wait for their last dependent, hidden below the
+// parent: no volume's name begins with a dot.
+const tombstones = ".tombstones"
+
+// pool is one configured pool and what was last seen of it.
+type pool struct {
+	cfg PoolConfig
+
+	mu sync.Mutex
+	// err says why the pool cannot be used; nil once it was opened.
+	err  error
+	base string // the parent's mountpoint
+	lock *os.File
+}
+
+func (p *pool) dataset(component string) string { return p.cfg.Parent + "/" + component }
+
+// mountpoint is where an NFS volume is mounted on this host.
+func (p *pool) mountpoint(component string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !strings.HasPrefix(p.base, "/") {
+		return "", fault.New(fault.Precondition, "pool %q: dataset %s has mountpoint %q, so nothing below it can be exported over NFS: set it to a path",
+			p.cfg.Name, p.cfg.Parent, p.base)
+	}
+	return filepath.Join(p.base, component), nil
+}
+
+// pool returns a pool that can be used now.
+func (s *Service) pool(name string) (*pool, error) {
+	p := s.pools[name]
+	if p == nil {
+		return nil, fault.New(fault.NotFound, "no pool %q is configured", name)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p, nil
+}
+
+// open takes the pool: one process at a time, whose driver name owns the
+// parent. It may be called again; a pool that was imported meanwhile becomes
+// usable, one that is gone becomes unusable.
+func (s *Service) open(ctx context.Context, p *pool) error {
+	base, err := s.claim(ctx, p)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err, p.base = err, base
+	return err
+}
+
+func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
+	if err := p.take(s.cfg.LockDir); err != nil {
+		return "", err
+	}
+	d, err := s.cfg.ZFS.Get(ctx, p.cfg.Parent)
+	if err != nil {
+		return "", fault.New(fault.Unavailable, "pool %q: %w: import the pool, or make the parent dataset with `zfs create %s`", p.cfg.Name, err, p.cfg.Parent)
+	}
+	if d.Type() != zfs.Filesystem {
+		return "", fault.New(fault.Precondition, "pool %q: parent %s is a zvol; it must be a filesystem", p.cfg.Name, p.cfg.Parent)
+	}
+	if d.KeyMissing() {
+		return "", fault.New(fault.Unavailable, "pool %q: the encryption key of %s is not loaded: run `zfs load-key`", p.cfg.Name, p.cfg.Parent)
+	}
+	owner, marked := d.Own(propDriver)
+	if marked && owner != s.cfg.Driver {
+		return "", fault.New(fault.Precondition, "pool %q: parent %s belongs to driver %q, and this is %q: use another parent, or start with --driver-name %s",
+			p.cfg.Name, p.cfg.Parent, owner, s.cfg.Driver, owner)
+	}
+	if !marked {
+		if err := s.cfg.ZFS.Set(ctx, p.cfg.Parent, zfs.Setting{Name: propDriver, Value: s.cfg.Driver}); err != nil {
+			return "", describe(err, "claim parent %s", p.cfg.Parent)
+		}
+	}
+	base, _ := d.Value("mountpoint")
+	return base, nil
+}
+
+// take holds the lock file of the parent until the process ends.
+func (p *pool) take(dir string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lock != nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(p.cfg.Parent))
+	path := filepath.Join(dir, "parent-"+hex.EncodeToString(sum[:8])+".lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return fault.New(fault.Unavailable, "pool %q: another process serves parent %s (lock file %s: %v)", p.cfg.Name, p.cfg.Parent, path, err)
+	}
+	p.lock = f
+	return nil
+}
+
+// Close gives the pools back.
+func (s *Service) Close() error {
+	var first error
+	for _, p := range s.pools {
+		p.mu.Lock()
+		if p.lock != nil {
+			if err := p.lock.Close(); err != nil && first == nil {
+				first = fmt.Errorf("release pool %q: %w", p.cfg.Name, err)
+			}
+			p.lock = nil
+		}
+		p.mu.Unlock()
+	}
+	return first
+}

@@ -1,0 +1,51 @@
+package volume
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// published remembers which addresses have a publication, so that a client's
+// NFS state is only ended when the client has no other use of this host. It is
+// rebuilt by every reconcile and only a hint in between: a missing entry is
+// made at publish, before the node can mount.
+type published struct {
+	mu     sync.Mutex
+	byUUID map[string][]netip.Addr
+}
+
+func (p *published) set(uuid string, addresses []netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byUUID == nil {
+		p.byUUID = map[string][]netip.Addr{}
+	}
+	if len(addresses) == 0 {
+		delete(p.byUUID, uuid)
+		return
+	}
+	p.byUUID[uuid] = addresses
+}
+
+func (p *published) addresses() []netip.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	seen := map[netip.Addr]bool{}
+	var list []netip.Addr
+	for _, addresses := range p.byUUID {
+		for _, a := range addresses {
+			if !seen[a] {
+				seen[a] = true
+				list = append(list, a)
+			}
+		}
+	}
+	return list
+}
+
+// has reports whether a volume has a publication.
+func (p *published) has(uuid string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.byUUID[uuid]) > 0
+}

@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/access"
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/ident"
+)
+
+// List returns the volumes of all pools by id, at most limit of them (zero:
+// all), after the volume that token names, and the token of the next page. A
+// volume that is deleted meanwhile does not disturb the order.
+//
+// fault.Aborted for a token that List did not make.
+func (s *Service) List(ctx context.Context, limit int, token string) ([]Volume, string, error) {
+	if limit < 0 {
+		return nil, "", fault.New(fault.Invalid, "max_entries must not be negative: %d", limit)
+	}
+	if token != "" {
+		if _, err := s.parse(token); err != nil {
+			return nil, "", fault.New(fault.Aborted, "starting_token %q is not one of this driver: list again from the start", ident.Printable(token))
+		}
+	}
+	var all []Volume
+	for _, name := range s.order {
+		records, err := s.records(ctx, name)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, r := range records {
+			all = append(all, r.volume())
+		}
+	}
+	slices.SortFunc(all, func(a, b Volume) int { return strings.Compare(a.ID, b.ID) })
+	from, found := slices.BinarySearchFunc(all, token, func(v Volume, id string) int { return strings.Compare(v.ID, id) })
+	if found {
+		from++
+	}
+	all = all[from:]
+	if limit == 0 || len(all) <= limit {
+		return all, "", nil
+	}
+	return all[:limit], all[limit-1].ID, nil
+}
+
+// records reads the volumes of one pool, with one command.
+func (s *Service) records(ctx context.Context, name string) ([]*record, error) {
+	p, err := s.pool(name)
+	if err != nil {
+		return nil, err
+	}
+	var list []*record
+	err = s.read(ctx, "list", name, func(ctx context.Context) error {
+		datasets, err := s.cfg.ZFS.Children(ctx, p.cfg.Parent)
+		if err != nil {
+			return describe(err, "list pool %q", name)
+		}
+		for _, d := range datasets {
+			id := ident.VolumeID{Pool: name, Component: strings.TrimPrefix(d.Name, p.cfg.Parent+"/")}
+			if _, err := ident.ParseVolumeID(id.String()); err != nil {
+				continue
+			}
+			if r, ours := readRecord(id, d); ours {
+				list = append(list, r)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Validate reports why a volume cannot serve all of the capabilities; empty
+// when it can. fault.NotFound when it does not exist.
+func (s *Service) Validate(ctx context.Context, volumeID string, caps []access.Capability) (string, error) {
+	id, err := s.parse(volumeID)
+	if err != nil {
+		return "", err
+	}
+	if len(caps) == 0 {
+		return "", fault.New(fault.Invalid, "no volume capability is given")
+	}
+	var reason string
+	err = s.read(ctx, "ValidateVolumeCapabilities", id.Pool, func(ctx context.Context) error {
+		_, r, err := s.find(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := checkCapabilities(r.params.Protocol, caps); err != nil {
+			reason = err.Error()
+		}
+		return nil
+	})
+	return reason, err
+}
+
+// Capacity returns the bytes that volumes with these parameters can still
+// take, and the smallest and largest volume that can be made.
+func (s *Service) Capacity(ctx context.Context, parameters map[string]string, caps []access.Capability) (available, least, most int64, err error) {
+	params, err := s.parseParamsForCapacity(parameters, caps)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	p, err := s.pool(params.Pool)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	err = s.read(ctx, "GetCapacity", params.Pool, func(ctx context.Context) error {
+		available, err = s.cfg.Host.Available(ctx, p.cfg.Parent)
+		return describe(err, "read what is available in %s", p.cfg.Parent)
+	})
+	if err != nil {
+		s.cfg.Log.WithError(err).WithField("pool", params.Pool).Error("capacity cannot be read")
+		return 0, 0, 0, err
+	}
+	return available, MinBytes, MaxBytes, nil
+}
+
+// parseParamsForCapacity allows for a request without a protocol: what is
+// available does not depend on it.
+func (s *Service) parseParamsForCapacity(m map[string]string, caps []access.Capability) (params, error) {
+	if m["protocol"] == "" {
+		with := merge(map[string]string{}, m)
+		with["protocol"] = s.Protocols()[0]
+		if blockAccess(caps) && s.cfg.Exporters[ISCSI] != nil {
+			with["protocol"] = ISCSI
+		}
+		m = with
+	}
+	p, err := s.parseParams(m)
+	if err != nil {
+		return p, err
+	}
+	for _, c := range caps {
+		if err := checkCapability(p.Protocol, c); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}

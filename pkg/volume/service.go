@@ -1,0 +1,232 @@
+// Package volume is the domain on the storage host: volumes, their publication
+// to nodes, and the promise that a repeated call finds what the first one left.
+// The truth is in ZFS user properties; the kernel's exports are a projection of
+// them. It knows no protobuf and no gRPC.
+package volume
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/tarn-csi/tarn/pkg/access"
+	"github.com/tarn-csi/tarn/pkg/chap"
+	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/ident"
+	"github.com/tarn-csi/tarn/pkg/op"
+	"github.com/tarn-csi/tarn/pkg/publish"
+	"github.com/tarn-csi/tarn/pkg/release"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// The protocols over which a volume is served.
+const (
+	NFS   = publish.NFS
+	ISCSI = publish.ISCSI
+)
+
+// ZFS is what the service needs of pkg/zfs to read and change datasets.
+type ZFS interface {
+	Get(ctx context.Context, name string) (zfs.Dataset, error)
+	Children(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	Create(ctx context.Context, s zfs.Spec) error
+	Destroy(ctx context.Context, name string) error
+	Set(ctx context.Context, name string, s zfs.Setting) error
+	Inherit(ctx context.Context, name, property string) error
+	Rename(ctx context.Context, from, to string) error
+}
+
+// Host is what the service needs of the storage host beside ZFS commands.
+type Host interface {
+	// Available returns the bytes that can be written below a dataset.
+	Available(ctx context.Context, dataset string) (int64, error)
+	// MountedAt returns where a filesystem is mounted; false when it is not.
+	MountedAt(ctx context.Context, dataset string) (string, bool, error)
+	Mount(ctx context.Context, dataset, dir string, atime bool) error
+	// Unmount fails with zfs.ErrBusy while the filesystem is in use.
+	Unmount(ctx context.Context, dir string) error
+	// SetRoot gives a mounted filesystem's root its owner and mode, if it is
+	// still as ZFS made it: empty, of root, 0755.
+	SetRoot(ctx context.Context, dir string, r zfs.Root) error
+	// Release ends what keeps a volume from being unmounted or destroyed and
+	// serves nobody any more: NFS state of clients without a publication, LVM
+	// mappings that the host itself put on a zvol. It names what it cannot end.
+	Release(ctx context.Context, h release.Held) error
+	// LooksEmpty reports that an unmarked dataset holds no data at all.
+	LooksEmpty(ctx context.Context, d zfs.Dataset) (bool, error)
+}
+
+// Config is what a Service is made of.
+type Config struct {
+	// Driver is the driver's name, which owns the parents.
+	Driver string
+	Pools  []PoolConfig
+	Naming ident.Naming
+	// MasterKey derives CHAP passwords; needed when a pool's mode is derived.
+	MasterKey chap.Key
+	// NodeNetworks restricts node addresses; empty allows all.
+	NodeNetworks []netip.Prefix
+	// Exporters by protocol; a protocol without one is not offered.
+	Exporters map[string]export.Exporter
+	ZFS       ZFS
+	Host      Host
+	Secrets   SecretStore
+	// Operation bounds a call that changes a pool or a kernel table.
+	Operation time.Duration
+	// LockDir holds one lock file a parent dataset.
+	LockDir string
+	Log     logrus.FieldLogger
+}
+
+// PoolConfig is one pool of the configuration.
+type PoolConfig struct {
+	// Name is the pool's name in volume ids and parameters.
+	Name string
+	// Parent is the dataset under which volumes are made. It must exist.
+	Parent string
+	// Addresses are where this host serves the pool.
+	Addresses []netip.Addr
+	// ISCSIPort is the port of the iSCSI portals.
+	ISCSIPort uint16
+	// CHAP is how its iSCSI targets authenticate nodes.
+	CHAP chap.Mode
+}
+
+// SecretStore keeps the CHAP pair of a publication whose mode is secrets: the
+// only state outside ZFS, since no orchestrator repeats a publish after a
+// reboot.
+type SecretStore interface {
+	Put(uuid, node string, c chap.Credentials) error
+	// Get returns false when nothing is kept.
+	Get(uuid, node string) (chap.Credentials, bool, error)
+	// Remove succeeds when nothing is kept.
+	Remove(uuid, node string) error
+}
+
+// Service serves the volumes of every configured pool.
+type Service struct {
+	cfg   Config
+	ops   *op.Table
+	pools map[string]*pool
+	order []string
+
+	published published
+	touched   touched
+
+	mu       sync.Mutex
+	started  bool
+	notReady error
+}
+
+// New returns a service. Nothing is read or changed before Start.
+func New(cfg Config) (*Service, error) {
+	s := &Service{cfg: cfg, ops: op.NewTable(), pools: map[string]*pool{}}
+	for _, p := range cfg.Pools {
+		if s.pools[p.Name] != nil {
+			return nil, fault.New(fault.Invalid, "pool %q is configured twice", p.Name)
+		}
+		if p.CHAP == chap.Derived && cfg.MasterKey == nil && cfg.Exporters[ISCSI] != nil {
+			return nil, fault.New(fault.Invalid, "pool %q derives CHAP passwords, but there is no master key", p.Name)
+		}
+		s.pools[p.Name] = &pool{cfg: p, err: fault.New(fault.Unavailable, "pool %q: the driver is starting", p.Name)}
+		s.order = append(s.order, p.Name)
+	}
+	if len(s.order) == 0 {
+		return nil, fault.New(fault.Invalid, "no pool is configured")
+	}
+	return s, nil
+}
+
+// Volume is what callers learn of a volume.
+type Volume struct {
+	ID            string
+	CapacityBytes int64
+	// Context is handed to every later call; it never changes.
+	Context map[string]string
+	// Nodes are the ids of the nodes that it is published to, sorted.
+	Nodes []string
+}
+
+// Protocols returns what this service offers, sorted.
+func (s *Service) Protocols() []string {
+	var list []string
+	for p := range s.cfg.Exporters {
+		list = append(list, p)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// lock runs fn as an operation on one volume that changes something: it goes
+// on when the caller leaves.
+func (s *Service) lock(ctx context.Context, what string, id ident.VolumeID, fn func(context.Context) error) error {
+	return s.ops.Do(ctx, op.Spec{
+		What:     what,
+		Keys:     []string{id.String()},
+		Group:    "pool " + id.Pool,
+		Detached: true,
+		Timeout:  s.cfg.Operation,
+		Wait:     reconcileWait,
+	}, func(ctx context.Context) error {
+		defer s.touched.add(id)
+		return fn(ctx)
+	})
+}
+
+// read runs fn without a lock, and returns at the caller's deadline even if a
+// command on a suspended pool does not end.
+func (s *Service) read(ctx context.Context, what, pool string, fn func(context.Context) error) error {
+	return s.ops.Do(ctx, op.Spec{What: what, Group: "pool " + pool, Timeout: s.cfg.Operation}, fn)
+}
+
+// Drain waits for running operations.
+func (s *Service) Drain(ctx context.Context) error { return s.ops.Drain(ctx) }
+
+// Operations returns what runs now.
+func (s *Service) Operations() []op.Running { return s.ops.Running() }
+
+// find parses an id and reads its dataset: fault.NotFound when it names no
+// volume of this driver.
+func (s *Service) find(ctx context.Context, id ident.VolumeID) (*pool, *record, error) {
+	p, err := s.pool(id.Pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := s.cfg.ZFS.Get(ctx, p.dataset(id.Component))
+	if err != nil {
+		return nil, nil, describe(err, "read volume %s", id)
+	}
+	r, ok := readRecord(id, d)
+	if !ok {
+		return nil, nil, fault.New(fault.NotFound, "volume %s does not exist: dataset %s was not made by this driver", id, d.Name)
+	}
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	if d.KeyMissing() {
+		return nil, nil, fault.New(fault.Precondition, "volume %s: the encryption key of %s is not loaded: run `zfs load-key`", id, d.Name)
+	}
+	return p, r, nil
+}
+
+// parse reads an id that must name a pool of the configuration.
+func (s *Service) parse(id string) (ident.VolumeID, error) {
+	v, err := ident.ParseVolumeID(id)
+	if err != nil {
+		return v, err
+	}
+	if s.pools[v.Pool] == nil {
+		return v, fault.New(fault.NotFound, "volume %s does not exist: no pool %q is configured", v, v.Pool)
+	}
+	return v, nil
+}
+
+// blockAccess reports whether one of the capabilities is for a block device.
+func blockAccess(caps []access.Capability) bool {
+	return slices.ContainsFunc(caps, func(c access.Capability) bool { return c.Type == access.Block })
+}
