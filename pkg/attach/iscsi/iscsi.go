@@ -1,14 +1,27 @@
-// Package iscsi is the initiator's side of iSCSI volumes, over open-iscsi.
+// Package iscsi is the initiator's side of iSCSI volumes, over open-iscsi: it
+// logs in to one target a volume, finds the disk of that session in sysfs, and
+// takes all of it away again. It mounts and formats nothing, and it holds no
+// state: what is attached is read from the kernel, never from a file.
 package iscsi
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/tarn-csi/tarn/pkg/attach"
-	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/run"
+)
+
+// The defaults of Config.
+const (
+	defaultReplacementTimeout = 120 * time.Second
+	defaultLoginTimeout       = 10 * time.Second
 )
 
 // Config is what an operator can choose.
@@ -20,37 +33,69 @@ type Config struct {
 	LoginTimeout time.Duration
 }
 
-// Attacher implements attach.Attacher.
+// Attacher implements attach.Attacher. It is safe for concurrent use; calls
+// for one volume are serialised by the caller.
 type Attacher struct {
 	run *run.Runner
 	cfg Config
+	// interfaces is held while the interface record, which all volumes share,
+	// is made.
+	interfaces chan struct{}
+	// mounts reads this process's mount table.
+	mounts func(context.Context) ([]mount.Info, error)
+	// The rest are places in the filesystem, for tests.
+	sys, dev, udev, proc string
+	// databases are where open-iscsi keeps its records: /etc/iscsi, or
+	// /var/lib/iscsi where it was built so.
+	databases []string
+	// deviceTimeout bounds the wait for the disk of a session, and for the
+	// multipath map of a disk.
+	deviceTimeout time.Duration
 }
 
 var _ attach.Attacher = (*Attacher)(nil)
 
 // New returns an Attacher that starts its tools with r.
-func New(r *run.Runner, cfg Config) *Attacher { return &Attacher{run: r, cfg: cfg} }
-
-// Attach implements attach.Attacher.
-func (a *Attacher) Attach(ctx context.Context, t attach.Target, c *chap.Credentials) (attach.Device, error) {
-	return attach.Device{}, fault.New(fault.Unavailable, "not attached")
+func New(r *run.Runner, cfg Config) *Attacher {
+	if cfg.ReplacementTimeout <= 0 {
+		cfg.ReplacementTimeout = defaultReplacementTimeout
+	}
+	if cfg.LoginTimeout <= 0 {
+		cfg.LoginTimeout = defaultLoginTimeout
+	}
+	return &Attacher{
+		run: r, cfg: cfg,
+		interfaces: make(chan struct{}, 1),
+		mounts:     mount.New(r).Mounts,
+		sys:        "/sys", dev: "/dev", udev: "/run/udev", proc: "/proc",
+		databases:     []string{"/etc/iscsi", "/var/lib/iscsi"},
+		deviceTimeout: 30 * time.Second,
+	}
 }
 
-// Find implements attach.Attacher.
-func (a *Attacher) Find(ctx context.Context, t attach.Target) (attach.Device, bool, error) {
-	return attach.Device{}, false, nil
-}
+// iscsidSocket is the abstract socket on which iscsid, or systemd for it,
+// listens (open-iscsi, usr/mgmt_ipc.h).
+const iscsidSocket = "@ISCSIADM_ABSTRACT_NAMESPACE"
 
-// Detach implements attach.Attacher.
-func (a *Attacher) Detach(ctx context.Context, t attach.Target) error { return nil }
-
-// Ready implements attach.Attacher.
-func (a *Attacher) Ready(ctx context.Context) error { return nil }
-
-// Rescan makes the kernel read the disk's size again.
-func (a *Attacher) Rescan(ctx context.Context, t attach.Target) error { return nil }
-
-// TargetOfDevice returns which target's disk a block device is, or lies on.
-func (a *Attacher) TargetOfDevice(major, minor int) (iqn string, lun int, ok bool) {
-	return "", 0, false
+// Ready reports why no volume can be attached now: iscsiadm is missing, iscsid
+// does not listen, or the kernel has no iSCSI over TCP.
+func (a *Attacher) Ready(ctx context.Context) error {
+	if _, err := exec.LookPath("iscsiadm"); err != nil {
+		return fault.New(fault.Unavailable, "iSCSI volumes cannot be attached: iscsiadm is missing, install open-iscsi: %w", err)
+	}
+	sockets, err := os.ReadFile(filepath.Join(a.proc, "net/unix"))
+	if err != nil {
+		return fault.New(fault.Unavailable, "iSCSI volumes cannot be attached: %w", err)
+	}
+	if !bytes.Contains(sockets, []byte(iscsidSocket)) {
+		return fault.New(fault.Unavailable, "iSCSI volumes cannot be attached: iscsid does not listen, start the service iscsid")
+	}
+	if _, err := os.Stat(filepath.Join(a.sys, "class/iscsi_transport/tcp")); err == nil {
+		return nil
+	}
+	// iscsiadm loads the module itself at the first login.
+	if _, err := a.run.Run(ctx, run.Cmd{Tool: "modprobe", Args: []string{"--dry-run", "--quiet", "iscsi_tcp"}}); err != nil {
+		return fault.New(fault.Unavailable, "iSCSI volumes cannot be attached: the kernel has no module iscsi_tcp: %w", err)
+	}
+	return nil
 }
