@@ -1,0 +1,158 @@
+// Package app makes objects out of a configuration, serves them on the socket,
+// and ends in order. It decides nothing that a volume would notice.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	"github.com/tarn-csi/tarn/pkg/config"
+	"github.com/tarn-csi/tarn/pkg/csi"
+	"github.com/tarn-csi/tarn/pkg/run"
+)
+
+// Version is the driver's version, set when it is built.
+var Version = "dev"
+
+// drain is how long running calls may take after a request to end.
+const drain = 30 * time.Second
+
+// NewLog returns a logger as the configuration wants it.
+func NewLog(c config.Config, to io.Writer) (*logrus.Logger, error) {
+	level, err := logrus.ParseLevel(c.LogLevel)
+	if err != nil {
+		return nil, err
+	}
+	log := logrus.New()
+	log.SetOutput(to)
+	log.SetLevel(level)
+	if c.LogFormat == "json" {
+		log.SetFormatter(&logrus.JSONFormatter{})
+	}
+	return log, nil
+}
+
+// Run serves until ctx ends and then finishes what runs.
+func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
+	keys, err := readKeys(c)
+	if err != nil {
+		return err
+	}
+	if err := enter(c.HostRoot); err != nil {
+		return err
+	}
+	runner := run.New(log)
+	identity := &csi.Identity{Name: c.DriverName, Version: Version, Controller: c.Mode != config.Node, Ready: func() error { return nil }}
+	var controller *csi.Controller
+	var node *csi.Node
+
+	// Background work ends after the last call, not before it.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var work errgroup.Group
+
+	if c.Mode != config.Node {
+		volumes, err := newVolumes(c, keys.master, runner, log)
+		if err != nil {
+			return err
+		}
+		defer volumes.Close() //nolint:errcheck // the process ends
+		controller = &csi.Controller{Volumes: volumes}
+		identity.Ready = volumes.Ready
+		work.Go(func() error { volumes.Run(background); return nil })
+		defer finish(log, volumes.Drain)
+	}
+	if c.Mode != config.Controller {
+		n, err := newNode(c, keys, runner)
+		if err != nil {
+			return err
+		}
+		node = &csi.Node{Node: n}
+		health := newHealth(n.Ready)
+		work.Go(func() error { health.run(background); return nil })
+		identity.Ready = both(identity.Ready, health.last)
+	}
+
+	listener, err := listen(c.Endpoint)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(csi.Interceptor(log, c.OperationTimeout)))
+	csi.Register(server, identity, controller, node)
+	log.WithFields(logrus.Fields{"endpoint": c.Endpoint, "mode": c.Mode, "driver": c.DriverName, "version": Version}).Info("serving")
+
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		log.Info("ending: no new calls are taken")
+		stopServer(server)
+		err = <-served
+	}
+	stop()
+	return errors.Join(err, work.Wait())
+}
+
+// stopServer lets running calls end, for a while.
+func stopServer(server *grpc.Server) {
+	ended := make(chan struct{})
+	go func() {
+		server.GracefulStop()
+		close(ended)
+	}()
+	timer := time.NewTimer(drain)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		server.Stop()
+		<-ended
+	}
+}
+
+// finish waits for operations whose callers have left.
+func finish(log logrus.FieldLogger, wait func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	if err := wait(ctx); err != nil {
+		log.WithError(err).Warn("ended while an operation ran; the next start finds what it left")
+	}
+}
+
+func both(a, b func() error) func() error {
+	return func() error {
+		if err := a(); err != nil {
+			return err
+		}
+		return b()
+	}
+}
+
+// enter makes the host's root this process's root, once: every tool and every
+// path is the host's from here on.
+func enter(root string) error {
+	if root == "" || root == "/" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(root, "usr")); err != nil {
+		return fmt.Errorf("--host-root %s is no root of a host: %w", root, err)
+	}
+	if err := unix.Chroot(root); err != nil {
+		return fmt.Errorf("enter --host-root %s: %w", root, err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+}

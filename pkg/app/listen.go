@@ -1,0 +1,65 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/config"
+	"github.com/tarn-csi/tarn/pkg/fault"
+)
+
+// dialTimeout bounds the question whether somebody listens already.
+const dialTimeout = 2 * time.Second
+
+// listen makes the socket, for root alone. A socket that nobody listens on is
+// replaced; one that somebody does, and anything that is no socket, is refused.
+func listen(endpoint string) (net.Listener, error) {
+	path, err := config.SocketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	// The mode must be right from the first moment; umask is the process's, and
+	// nothing else runs yet that makes files.
+	old := unix.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+func removeStale(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode().Type() != fs.ModeSocket {
+		return fault.New(fault.Precondition, "%s exists and is no socket: give another --endpoint", path)
+	}
+	c, err := net.DialTimeout("unix", path, dialTimeout)
+	if err == nil {
+		_ = c.Close()
+		return fault.New(fault.Precondition, "another process listens on %s: stop it, or give another --endpoint", path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("is anybody listening on %s? %w", path, err)
+	}
+	return os.Remove(path)
+}

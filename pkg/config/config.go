@@ -1,0 +1,292 @@
+// Package config reads the driver's configuration: a file, then flags above
+// it, checked once and as a whole. What comes out is valid.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tarn-csi/tarn/pkg/chap"
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/ident"
+)
+
+// DefaultDriverName is frozen: it stands in every volume that an orchestrator
+// keeps, and on every parent dataset.
+const DefaultDriverName = "io.github.tarn-csi"
+
+// The modes: which services a process serves.
+const (
+	All        = "all"
+	Controller = "controller"
+	Node       = "node"
+)
+
+// Config is a valid configuration. Its zero value is none.
+type Config struct {
+	// Endpoint is the socket: unix:///path or a plain path.
+	Endpoint string `yaml:"endpoint"`
+	// Mode is all, controller or node.
+	Mode       string   `yaml:"mode"`
+	DriverName string   `yaml:"driverName"`
+	Protocols  []string `yaml:"protocols"`
+
+	// NodeName and NodeAddresses make the node's id.
+	NodeName      string   `yaml:"nodeName"`
+	NodeAddresses []string `yaml:"nodeAddresses"`
+	// NodeNetworks restricts which addresses a node id may have.
+	NodeNetworks []string `yaml:"nodeNetworks"`
+
+	Pools []Pool `yaml:"pools"`
+	// PortalHints are addresses of storage hosts, for a node that is to find
+	// its own address by the route to them.
+	PortalHints []string `yaml:"portalHints"`
+
+	// IQNPrefix and Instance begin every iSCSI name. They must be the same on
+	// storage host and nodes.
+	IQNPrefix string `yaml:"iqnPrefix"`
+	Instance  string `yaml:"instance"`
+
+	// MasterKeyFile holds the key from which all CHAP passwords derive;
+	// NodeKeyFile one node's key.
+	MasterKeyFile string `yaml:"masterKeyFile"`
+	NodeKeyFile   string `yaml:"nodeKeyFile"`
+
+	// HostRoot is where a container sees the host's root; empty outside one.
+	HostRoot string `yaml:"hostRoot"`
+	// StateDir holds stage records and CHAP pairs; RunDir lock files.
+	StateDir string `yaml:"stateDir"`
+	RunDir   string `yaml:"runDir"`
+
+	// OperationTimeout bounds a call that changes a pool or a kernel table.
+	OperationTimeout time.Duration `yaml:"operationTimeout"`
+
+	LogLevel  string `yaml:"logLevel"`
+	LogFormat string `yaml:"logFormat"`
+}
+
+// Pool is one pool.
+type Pool struct {
+	// Name is the pool's name in volume ids and parameters.
+	Name string `yaml:"name"`
+	// Parent is the dataset under which volumes are made.
+	Parent string `yaml:"parent"`
+	// Addresses are where this host serves the pool, the first one first.
+	Addresses []string `yaml:"addresses"`
+	// ISCSIPort is the port of the iSCSI portals.
+	ISCSIPort uint16 `yaml:"iscsiPort"`
+	// CHAP is derived, secrets or none.
+	CHAP chap.Mode `yaml:"chap"`
+}
+
+// Default returns the configuration that holds where nothing else is said.
+func Default() Config {
+	return Config{
+		Endpoint:         "unix:///run/tarn/csi.sock",
+		Mode:             All,
+		DriverName:       DefaultDriverName,
+		Protocols:        []string{"nfs", "iscsi"},
+		StateDir:         "/var/lib/tarn",
+		RunDir:           "/run/tarn",
+		OperationTimeout: 2 * time.Minute,
+		LogLevel:         "info",
+		LogFormat:        "text",
+	}
+}
+
+// Read lays a file over c. An unknown key is an error that names its line.
+func (c *Config) Read(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+var (
+	driverName    = regexp.MustCompile(`^[a-z]([a-z0-9.-]*[a-z])?$`)
+	parentPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:-]*(/[A-Za-z0-9_.:][A-Za-z0-9_.: -]*)+$`)
+)
+
+// maxParent leaves room below 255 bytes, the longest dataset name
+// (ZFS_MAX_DATASET_NAME_LEN), for a volume and its tombstone with a snapshot.
+const maxParent = 80
+
+// Complete fills in what derives from other settings and checks everything.
+// The error names the setting, what it is and what it may be.
+func (c *Config) Complete() error {
+	if !slices.Contains([]string{All, Controller, Node}, c.Mode) {
+		return bad("mode", c.Mode, "all, controller or node")
+	}
+	// csi.v0 wants letters at both ends, csi.v1 allows less than that elsewhere.
+	if len(c.DriverName) > 63 || !driverName.MatchString(c.DriverName) || !strings.Contains(c.DriverName, ".") {
+		return bad("driverName", c.DriverName, "a reversed domain of at most 63 lower-case letters, digits, '-' and '.', with a letter at both ends")
+	}
+	if len(c.Protocols) == 0 {
+		return bad("protocols", "", "nfs, iscsi or both")
+	}
+	for _, p := range c.Protocols {
+		if p != "nfs" && p != "iscsi" {
+			return bad("protocols", p, "nfs, iscsi or both")
+		}
+	}
+	if _, err := SocketPath(c.Endpoint); err != nil {
+		return err
+	}
+	if _, err := logrus.ParseLevel(c.LogLevel); err != nil {
+		return bad("logLevel", c.LogLevel, "debug, info, warning or error")
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		return bad("logFormat", c.LogFormat, "text or json")
+	}
+	if c.OperationTimeout < time.Second || c.OperationTimeout > time.Hour {
+		return bad("operationTimeout", c.OperationTimeout.String(), "from 1s to 1h")
+	}
+	for name, dir := range map[string]string{"stateDir": c.StateDir, "runDir": c.RunDir} {
+		if !filepath.IsAbs(dir) {
+			return bad(name, dir, "an absolute path")
+		}
+	}
+	if c.HostRoot != "" && !filepath.IsAbs(c.HostRoot) {
+		return bad("hostRoot", c.HostRoot, "an absolute path")
+	}
+	if c.IQNPrefix == "" {
+		c.IQNPrefix = "iqn.2026-01." + c.DriverName
+	}
+	if c.Instance == "" {
+		c.Instance = "tarn"
+	}
+	if c.MasterKeyFile == "" {
+		c.MasterKeyFile = filepath.Join(c.StateDir, "master.key")
+	}
+	if c.NodeKeyFile == "" {
+		c.NodeKeyFile = filepath.Join(c.StateDir, "node.key")
+	}
+	if _, err := c.Naming(); err != nil {
+		return err
+	}
+	if _, err := c.Networks(); err != nil {
+		return err
+	}
+	if err := c.completePools(); err != nil {
+		return err
+	}
+	return c.completeNode()
+}
+
+func (c *Config) completePools() error {
+	if c.Mode != Node && len(c.Pools) == 0 {
+		return fault.New(fault.Invalid, "no pool is configured: give --pool NAME=PARENT and --address, or a file with pools")
+	}
+	seen := map[string]string{}
+	for i := range c.Pools {
+		p := &c.Pools[i]
+		if !ident.ValidPool(p.Name) {
+			return bad("pools.name", p.Name, fmt.Sprintf("at most %d lower-case letters, digits, '-' and '_'", ident.MaxPoolName))
+		}
+		if len(p.Parent) > maxParent || !parentPattern.MatchString(p.Parent) || strings.Contains(p.Parent, "..") {
+			return bad("pools.parent", p.Parent, fmt.Sprintf("a dataset below a pool, such as tank/csi, of at most %d bytes", maxParent))
+		}
+		for what, other := range map[string]string{"name " + p.Name: seen["name "+p.Name], "parent " + p.Parent: seen["parent "+p.Parent]} {
+			if other != "" {
+				return fault.New(fault.Invalid, "pools: %s is given twice", what)
+			}
+		}
+		seen["name "+p.Name], seen["parent "+p.Parent] = p.Name, p.Name
+		if len(p.Addresses) == 0 {
+			return fault.New(fault.Invalid, "pool %q has no address at which it is served: give addresses, or --address", p.Name)
+		}
+		for _, a := range p.Addresses {
+			if _, err := ident.ParseAddress(a); err != nil {
+				return fmt.Errorf("pool %q: addresses: %w", p.Name, err)
+			}
+		}
+		if p.ISCSIPort == 0 {
+			p.ISCSIPort = 3260
+		}
+		if p.CHAP == "" {
+			p.CHAP = chap.Derived
+		}
+		if !p.CHAP.Valid() {
+			return bad("pools.chap", string(p.CHAP), "derived, secrets or none")
+		}
+	}
+	return nil
+}
+
+func (c *Config) completeNode() error {
+	if c.Mode == Controller {
+		return nil
+	}
+	if c.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("the host name is needed as node name: %w", err)
+		}
+		c.NodeName = host
+	}
+	if _, err := ident.NodeName(c.NodeName); err != nil {
+		return fmt.Errorf("nodeName: %w", err)
+	}
+	for _, a := range c.NodeAddresses {
+		if _, err := ident.ParseAddress(a); err != nil {
+			return fmt.Errorf("nodeAddresses: %w", err)
+		}
+	}
+	return nil
+}
+
+func bad(setting, value, want string) error {
+	return fault.New(fault.Invalid, "%s is %q; it must be %s", setting, value, want)
+}
+
+// Naming returns the naming of iSCSI targets and initiators.
+func (c *Config) Naming() (ident.Naming, error) { return ident.NewNaming(c.IQNPrefix, c.Instance) }
+
+// Networks returns NodeNetworks as prefixes.
+func (c *Config) Networks() ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for _, s := range c.NodeNetworks {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Masked() != p {
+			return nil, bad("nodeNetworks", s, "a network such as 192.0.2.0/24")
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// SocketPath reads an endpoint: unix:///path, unix:/path or a plain path.
+func SocketPath(endpoint string) (string, error) {
+	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//")
+	const maxSocketPath = 107 // sun_path with its final zero, unix(7)
+	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
+		return "", bad("endpoint", endpoint, fmt.Sprintf("unix:///PATH with an absolute path of at most %d bytes", maxSocketPath))
+	}
+	return filepath.Clean(path), nil
+}
+
+// Serves reports whether a protocol is offered.
+func (c *Config) Serves(protocol string) bool { return slices.Contains(c.Protocols, protocol) }
+
+// NeedsCHAPKey reports whether passwords are derived for some pool.
+func (c *Config) NeedsCHAPKey() bool {
+	return c.Serves("iscsi") && slices.ContainsFunc(c.Pools, func(p Pool) bool { return p.CHAP == chap.Derived })
+}

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tarn-csi/tarn/pkg/chap"
+	"github.com/tarn-csi/tarn/pkg/fault"
+)
+
+// Flags are the command line's settings. Those that were given win over the
+// file's.
+type Flags struct {
+	file      string
+	pools     []string
+	addresses []string
+	chapMode  string
+	values    Config
+	set       *pflag.FlagSet
+}
+
+// Bind adds the flags to a set.
+func Bind(set *pflag.FlagSet) *Flags {
+	f := &Flags{values: Default(), set: set}
+	if e := os.Getenv("CSI_ENDPOINT"); e != "" {
+		f.values.Endpoint = e
+	}
+	v := &f.values
+	set.StringVar(&f.file, "config", "", "configuration file (YAML)")
+	set.StringVar(&v.Endpoint, "endpoint", v.Endpoint, "socket to serve on (default from CSI_ENDPOINT)")
+	set.StringVar(&v.Mode, "mode", v.Mode, "services to serve: all, controller or node")
+	set.StringVar(&v.DriverName, "driver-name", v.DriverName, "name of the driver, and owner of the parent datasets")
+	set.StringSliceVar(&v.Protocols, "protocols", v.Protocols, "protocols to offer: nfs, iscsi")
+	set.StringVar(&v.NodeName, "node-name", v.NodeName, "name of this node (default: the host name)")
+	set.StringSliceVar(&v.NodeAddresses, "node-address", nil, "address from which this node comes; repeatable (default: the source address of the route to the portal)")
+	set.StringSliceVar(&v.NodeNetworks, "node-network", nil, "network that node addresses must be in; repeatable")
+	set.StringSliceVar(&f.pools, "pool", nil, "pool as NAME=PARENT, such as tank=tank/csi; repeatable")
+	set.StringSliceVar(&f.addresses, "address", nil, "address at which the pools of --pool are served; on a node, the storage host's; repeatable")
+	set.StringVar(&f.chapMode, "chap", string(chap.Derived), "CHAP mode of the pools of --pool: derived, secrets or none")
+	set.StringVar(&v.IQNPrefix, "iqn-prefix", v.IQNPrefix, "begin of iSCSI names (default: iqn.2026-01. and the driver name)")
+	set.StringVar(&v.Instance, "instance", v.Instance, "name that tells several Tarn instances apart (default: tarn)")
+	set.StringVar(&v.MasterKeyFile, "master-key-file", v.MasterKeyFile, "file of the CHAP master key (default: master.key in the state directory)")
+	set.StringVar(&v.NodeKeyFile, "node-key-file", v.NodeKeyFile, "file of this node's CHAP key (default: node.key in the state directory)")
+	set.StringVar(&v.HostRoot, "host-root", v.HostRoot, "where a container sees the host's root")
+	set.StringVar(&v.StateDir, "state-dir", v.StateDir, "directory for stage records and CHAP pairs")
+	set.StringVar(&v.RunDir, "run-dir", v.RunDir, "directory for lock files")
+	set.DurationVar(&v.OperationTimeout, "operation-timeout", v.OperationTimeout, "limit of a call that changes a pool or a kernel table")
+	set.StringVar(&v.LogLevel, "log-level", v.LogLevel, "debug, info, warning or error")
+	set.StringVar(&v.LogFormat, "log-format", v.LogFormat, "text or json")
+	return f
+}
+
+// Load returns the valid configuration of file and flags.
+func (f *Flags) Load() (Config, error) {
+	c := Default()
+	if os.Getenv("CSI_ENDPOINT") != "" {
+		c.Endpoint = f.values.Endpoint
+	}
+	if f.file != "" {
+		if err := c.Read(f.file); err != nil {
+			return Config{}, err
+		}
+	}
+	if err := f.overlay(&c); err != nil {
+		return Config{}, err
+	}
+	return c, c.Complete()
+}
+
+// overlay copies the flags that were given.
+func (f *Flags) overlay(c *Config) error {
+	v := f.values
+	for name, apply := range map[string]func(){
+		"endpoint":          func() { c.Endpoint = v.Endpoint },
+		"mode":              func() { c.Mode = v.Mode },
+		"driver-name":       func() { c.DriverName = v.DriverName },
+		"protocols":         func() { c.Protocols = v.Protocols },
+		"node-name":         func() { c.NodeName = v.NodeName },
+		"node-address":      func() { c.NodeAddresses = v.NodeAddresses },
+		"node-network":      func() { c.NodeNetworks = v.NodeNetworks },
+		"iqn-prefix":        func() { c.IQNPrefix = v.IQNPrefix },
+		"instance":          func() { c.Instance = v.Instance },
+		"master-key-file":   func() { c.MasterKeyFile = v.MasterKeyFile },
+		"node-key-file":     func() { c.NodeKeyFile = v.NodeKeyFile },
+		"host-root":         func() { c.HostRoot = v.HostRoot },
+		"state-dir":         func() { c.StateDir = v.StateDir },
+		"run-dir":           func() { c.RunDir = v.RunDir },
+		"operation-timeout": func() { c.OperationTimeout = v.OperationTimeout },
+		"log-level":         func() { c.LogLevel = v.LogLevel },
+		"log-format":        func() { c.LogFormat = v.LogFormat },
+	} {
+		if f.set.Changed(name) {
+			apply()
+		}
+	}
+	if len(f.pools) > 0 && len(c.Pools) > 0 {
+		return fault.New(fault.Invalid, "pools are given by --pool and by the file: use one of them")
+	}
+	for _, p := range f.pools {
+		name, parent, ok := strings.Cut(p, "=")
+		if !ok {
+			return fault.New(fault.Invalid, "--pool is %q; it must be NAME=PARENT, such as tank=tank/csi", p)
+		}
+		c.Pools = append(c.Pools, Pool{Name: name, Parent: parent, Addresses: f.addresses, CHAP: chap.Mode(f.chapMode)})
+	}
+	if c.Mode == Node && len(f.addresses) > 0 {
+		c.PortalHints = f.addresses
+	} else if len(f.addresses) > 0 && len(f.pools) == 0 {
+		return fmt.Errorf("--address belongs to --pool; in a file each pool has its addresses")
+	}
+	return nil
+}

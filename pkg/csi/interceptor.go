@@ -1,0 +1,96 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Interceptor returns what surrounds every RPC of both versions: a request id,
+// one log line, a deadline where the caller set none, and an answer where the
+// code panicked. Locks are no business of it.
+func Interceptor(log logrus.FieldLogger, deadline time.Duration) grpc.UnaryServerInterceptor {
+	var requests atomic.Uint64
+	recoverer := recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(
+		func(_ context.Context, p any) error {
+			log.WithField("stack", string(debug.Stack())).Errorf("panic: %v", p)
+			return status.Errorf(codes.Internal, "the driver failed: %v", p)
+		}))
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		entry := log.WithFields(logrus.Fields{"request": requests.Add(1), "method": strings.TrimPrefix(info.FullMethod, "/")})
+		if subject := subjectOf(req); subject != "" {
+			entry = entry.WithField("subject", subject)
+		}
+		if l, ok := log.(interface{ IsLevelEnabled(logrus.Level) bool }); ok && l.IsLevelEnabled(logrus.DebugLevel) {
+			entry.WithField("content", Redact(req)).Debug("request")
+		}
+		if _, ok := ctx.Deadline(); !ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, deadline)
+			defer cancel()
+		}
+		start := time.Now()
+		resp, err := recoverer(ctx, req, info, handler)
+		err = toStatus(ctx, err)
+		logEnd(entry.WithField("seconds", time.Since(start).Seconds()), info.FullMethod, err)
+		return resp, err
+	}
+}
+
+// logEnd writes the one line of an RPC. Failures that only the caller can mend
+// are no errors of the driver.
+func logEnd(entry *logrus.Entry, method string, err error) {
+	code := status.Code(err)
+	entry = entry.WithField("code", code.String())
+	switch {
+	case code == codes.OK && changes(method):
+		entry.Info("done")
+	case code == codes.OK:
+		entry.Debug("done")
+	case code == codes.Internal:
+		entry.WithField("reason", status.Convert(err).Message()).Error("failed")
+	default:
+		entry.WithField("reason", status.Convert(err).Message()).Info("refused")
+	}
+}
+
+// changes reports whether an RPC changes anything.
+func changes(method string) bool {
+	name := method[strings.LastIndexByte(method, '/')+1:]
+	for _, read := range []string{"Get", "List", "Validate", "Probe", "NodeGet", "ControllerGet"} {
+		if strings.HasPrefix(name, read) {
+			return false
+		}
+	}
+	return true
+}
+
+// subjectOf is what a request is about: the volume, or the name it shall have.
+func subjectOf(req any) string {
+	switch r := req.(type) {
+	case interface{ GetVolumeId() string }:
+		return printable(r.GetVolumeId())
+	case interface{ GetName() string }:
+		return printable(r.GetName())
+	}
+	return ""
+}
+
+// Redact renders a request without secrets, for the debug log.
+func Redact(req any) string {
+	m, ok := req.(proto.Message)
+	if !ok {
+		return fmt.Sprintf("%T", req)
+	}
+	return redact(m)
+}

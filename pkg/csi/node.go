@@ -1,0 +1,98 @@
+package csi
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/tarn-csi/tarn/pkg/node"
+)
+
+// Node serves the csi.v1 Node service.
+type Node struct {
+	csi.UnimplementedNodeServer
+	Node *node.Service
+}
+
+// NodeGetInfo names this node.
+func (s *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: s.Node.ID()}, nil
+}
+
+// NodeGetCapabilities says which RPCs are served.
+func (s *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{
+		Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{
+			Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}},
+	}}}, nil
+}
+
+// NodeStageVolume attaches a volume and mounts it at the staging path.
+func (s *Node) NodeStageVolume(ctx context.Context, q *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	if err := required("volume_id", q.GetVolumeId(), "staging_target_path", q.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	c, err := capability(q.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	err = s.Node.Stage(ctx, node.StageRequest{
+		VolumeID:       q.GetVolumeId(),
+		StagingPath:    q.GetStagingTargetPath(),
+		Capability:     c,
+		PublishContext: q.GetPublishContext(),
+		VolumeContext:  q.GetVolumeContext(),
+		Secrets:        q.GetSecrets(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// NodeUnstageVolume undoes NodeStageVolume.
+func (s *Node) NodeUnstageVolume(ctx context.Context, q *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if err := required("volume_id", q.GetVolumeId(), "staging_target_path", q.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := s.Node.Unstage(ctx, q.GetVolumeId(), q.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnstageVolumeResponse{}, nil
+}
+
+// NodePublishVolume shows a staged volume at the target path.
+func (s *Node) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if err := required("volume_id", q.GetVolumeId(), "target_path", q.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	c, err := capability(q.GetVolumeCapability())
+	if err != nil {
+		return nil, err
+	}
+	err = s.Node.Publish(ctx, node.PublishRequest{
+		VolumeID:       q.GetVolumeId(),
+		StagingPath:    q.GetStagingTargetPath(),
+		TargetPath:     q.GetTargetPath(),
+		Capability:     c,
+		ReadOnly:       q.GetReadonly(),
+		PublishContext: q.GetPublishContext(),
+		VolumeContext:  q.GetVolumeContext(),
+		Secrets:        q.GetSecrets(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// NodeUnpublishVolume undoes NodePublishVolume.
+func (s *Node) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if err := required("volume_id", q.GetVolumeId(), "target_path", q.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := s.Node.Unpublish(ctx, q.GetVolumeId(), q.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
