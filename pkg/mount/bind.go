@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -30,9 +31,18 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 	if err := checkArguments(source, target, ""); err != nil {
 		return err
 	}
+	if !filepath.IsAbs(source) {
+		return fault.New(fault.Invalid, "%q cannot be bound: it is not an absolute path", source)
+	}
 	before, err := m.Mounts(ctx)
 	if err != nil {
 		return err
+	}
+	// A device may be named by a link; a mount point is never looked at.
+	if len(at(before, source)) == 0 {
+		if real, err := filepath.EvalSymlinks(source); err == nil {
+			source = real
+		}
 	}
 	want, ok := locate(before, source)
 	if !ok {
@@ -43,11 +53,12 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 		options = append(options, "ro")
 	}
 	_, bindOptions, remountOptions := mountutils.MakeBindOpts(options)
+	covered := len(at(before, target))
 
 	if _, err := m.run.Run(ctx, run.Cmd{Tool: "mount", Args: mountutils.MakeMountArgs(source, target, "", bindOptions)}); err != nil {
-		return errors.Join(mountFailed(err, source, target), m.undo(ctx, target, len(at(before, target))))
+		return errors.Join(mountFailed(err, source, target), m.undo(ctx, target, covered))
 	}
-	top, err := m.bound(ctx, target, len(at(before, target)), want)
+	top, err := m.bound(ctx, target, covered, want)
 	if err == nil && readOnly {
 		for _, o := range perMount {
 			if slices.Contains(top.Options, o) {
@@ -56,12 +67,12 @@ func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool
 		}
 		if _, err = m.run.Run(ctx, run.Cmd{Tool: "mount", Args: mountutils.MakeMountArgs(source, target, "", remountOptions)}); err != nil {
 			err = mountFailed(err, source, target)
-		} else if top, err = m.bound(ctx, target, len(at(before, target)), want); err == nil && !top.ReadOnly() {
+		} else if top, err = m.bound(ctx, target, covered, want); err == nil && !top.ReadOnly() {
 			err = fault.New(fault.Unavailable, "%s can still be written after a remount as read-only that returned success", target)
 		}
 	}
 	if err != nil {
-		return errors.Join(err, m.undo(ctx, target, len(at(before, target))))
+		return errors.Join(err, m.undo(ctx, target, covered))
 	}
 	return nil
 }

@@ -11,14 +11,15 @@ import (
 // Filesystems makes, checks and grows the filesystems on block devices. It is
 // safe for concurrent use; calls for one device are serialised by the caller.
 type Filesystems struct {
-	run   *run.Runner
-	table string
-	sys   string
+	run *run.Runner
+	// table, sys and number are the kernel's, apart from tests.
+	table, sys string
+	number     func(device string) (major, minor int, ok bool)
 }
 
 // NewFilesystems returns Filesystems that start their tools with r.
 func NewFilesystems(r *run.Runner) *Filesystems {
-	return &Filesystems{run: r, table: tablePath, sys: "/sys"}
+	return &Filesystems{run: r, table: tablePath, sys: "/sys", number: deviceNumber}
 }
 
 func checkDevice(device string) error {

@@ -9,7 +9,6 @@ import (
 	mountutils "k8s.io/mount-utils"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
-	"github.com/tarn-csi/tarn/pkg/run"
 )
 
 // Grow makes the filesystem that is mounted at mountPath as large as its
@@ -25,12 +24,14 @@ func (f *Filesystems) Grow(ctx context.Context, device, mountPath string) (bool,
 	if err != nil {
 		return false, err
 	}
-	mounts := at(table, mountPath)
-	major, minor, ok := deviceNumber(device)
-	if len(mounts) == 0 || !ok || mounts[len(mounts)-1].Major != major || mounts[len(mounts)-1].Minor != minor {
+	var top Info
+	if mounts := at(table, mountPath); len(mounts) > 0 {
+		top = mounts[len(mounts)-1]
+	}
+	if major, minor, ok := f.number(device); !ok || top.Target == "" || top.Major != major || top.Minor != minor {
 		return false, fault.New(fault.Precondition, "%s is not mounted at %s, so it cannot be grown", device, mountPath)
 	}
-	if mounts[len(mounts)-1].ReadOnly() {
+	if top.ReadOnly() {
 		return false, nil
 	}
 	e := &tools{ctx: ctx, run: f.run}
@@ -48,5 +49,3 @@ func (f *Filesystems) Grow(ctx context.Context, device, mountPath string) (bool,
 	// resize2fs says the one, xfs_growfs the other when there is nothing to do.
 	return need && !strings.Contains(e.last, "Nothing to do") && !strings.Contains(e.last, "data size unchanged"), nil
 }
-
-var _ = run.Cmd{}

@@ -22,6 +22,9 @@ const loginRetries = 1
 // iscsid still needs to give up a login that nobody waits for any more.
 const undoGrace = 20 * time.Second
 
+// errLoginCut is a login that was not waited for to its end.
+var errLoginCut = errors.New("cut off")
+
 // Attach implements attach.Attacher. The portals are tried in order until one
 // lets this node in: one session, whatever the number of portals.
 func (a *Attacher) Attach(ctx context.Context, t attach.Target, c *chap.Credentials) (attach.Device, error) {
@@ -45,7 +48,7 @@ func (a *Attacher) Attach(ctx context.Context, t attach.Target, c *chap.Credenti
 	}
 	d, err := a.begin(ctx, t, portals, c)
 	if err != nil {
-		return attach.Device{}, errors.Join(err, a.takeBack(ctx, t.IQN))
+		return attach.Device{}, errors.Join(err, a.takeBack(ctx, t.IQN, errors.Is(err, errLoginCut)))
 	}
 	return d, nil
 }
@@ -124,7 +127,7 @@ func worst(failures []error) error {
 	}
 	rank := func(err error) int {
 		switch {
-		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		case contextError(err):
 			return 0
 		case errors.Is(err, fault.Precondition):
 			return 1
@@ -151,41 +154,42 @@ func (a *Attacher) loginAt(ctx context.Context, iqn string, p portal, iface stri
 	if err == nil || run.ExitCode(err) == exitSessionExists {
 		return nil
 	}
-	return failed(err, fmt.Sprintf("log in to %s at %s", iqn, p))
+	what := fmt.Sprintf("log in to %s at %s", iqn, p)
+	if contextError(err) {
+		return fmt.Errorf("%s: %w: %w", what, errLoginCut, err)
+	}
+	return failed(err, what)
 }
 
 // takeBack removes what a failed attach began, under a time of its own: the
-// caller's may be over. iscsiadm may have been killed in a login that iscsid
-// goes on with; a session it opens is closed as soon as it shows, until iscsid
-// must have given up.
-func (a *Attacher) takeBack(ctx context.Context, iqn string) error {
-	cut := ctx.Err() != nil
+// caller's may be over. pending is a login whose iscsiadm was killed while
+// iscsid goes on with it: a session that it opens is closed as soon as that is
+// possible, until iscsid must have given up.
+func (a *Attacher) takeBack(ctx context.Context, iqn string, pending bool) error {
 	patience := time.Duration(0)
-	if cut {
+	if pending {
 		patience = (loginRetries + 1) * a.cfg.LoginTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience+undoGrace)
 	defer cancel()
 
-	err := a.deleteRecords(ctx, iqn)
-	last := poll(ctx, patience, func() (bool, error) {
-		sessions, listErr := a.sessions(iqn)
-		if listErr != nil {
-			return false, listErr
+	recordErr := a.deleteRecords(ctx, iqn)
+	var last error
+	err := poll(ctx, patience, func() (bool, error) {
+		var sessions []session
+		if sessions, last = a.sessions(iqn); last != nil {
+			return !pending, nil
 		}
 		for _, s := range sessions {
-			// iscsid refuses to log out of a session whose first login goes on.
-			if logoutErr := a.logout(ctx, s); logoutErr != nil && s.state == loggedIn {
-				return false, logoutErr
-			}
+			// iscsid refuses this while the first login of the session goes on.
+			last = errors.Join(last, a.logout(ctx, s))
 		}
-		// A login that was cut off may still open one later.
-		return !cut || len(sessions) > 0, nil
+		return !pending || (len(sessions) > 0 && last == nil), nil
 	})
-	if last != nil && !errors.Is(last, errLate) {
-		err = errors.Join(err, last)
+	if errors.Is(err, errLate) {
+		err = nil
 	}
-	if err != nil {
+	if err = errors.Join(recordErr, last, err); err != nil {
 		return fmt.Errorf("and the attach of %s could not be taken back: %w", iqn, err)
 	}
 	return nil

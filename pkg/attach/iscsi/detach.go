@@ -70,7 +70,7 @@ func (a *Attacher) flush(ctx context.Context, s session) error {
 			continue // nothing can be written, and trying would hang
 		}
 		_, err = a.run.Run(ctx, run.Cmd{Tool: "blockdev", Args: []string{"--flushbufs", filepath.Join(a.dev, d.name)}})
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if contextError(err) {
 			return err
 		}
 		if err != nil {

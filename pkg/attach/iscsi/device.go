@@ -93,7 +93,7 @@ func (a *Attacher) rescan(ctx context.Context, d disk) error {
 // when the target does not answer the write hangs, and no thread of ours may.
 func (a *Attacher) write(ctx context.Context, path, text string) error {
 	_, err := a.run.Run(ctx, run.Cmd{Tool: "tee", Args: []string{path}, Stdin: []byte(text)})
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	if err != nil && !contextError(err) {
 		return fault.New(fault.Unavailable, "%w", err)
 	}
 	return err

@@ -35,7 +35,7 @@ func (a *Attacher) iscsiadm(ctx context.Context, secrets []string, args ...strin
 
 // failed gives a failure of iscsiadm its kind. what says what was tried.
 func failed(err error, what string) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if contextError(err) {
 		return err
 	}
 	if errors.Is(err, exec.ErrNotFound) {
@@ -54,4 +54,9 @@ func failed(err error, what string) error {
 		return fault.New(fault.Unavailable, "%s: no answer that allows a session: %w", what, err)
 	}
 	return fault.New(fault.Unavailable, "%s: %w", what, err)
+}
+
+// contextError reports that the caller's time ended an operation.
+func contextError(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

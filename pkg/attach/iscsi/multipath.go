@@ -118,7 +118,7 @@ func (a *Attacher) checkMap(m multipath, t attach.Target) error {
 // flushMap flushes a map and removes it. multipath(8) refuses one that is open.
 func (a *Attacher) flushMap(ctx context.Context, m multipath) error {
 	_, err := a.run.Run(ctx, run.Cmd{Tool: "multipath", Args: []string{"-f", m.name}})
-	if err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if err == nil || contextError(err) {
 		return err
 	}
 	if strings.Contains(run.Stderr(err), "in use") {
@@ -130,7 +130,7 @@ func (a *Attacher) flushMap(ctx context.Context, m multipath) error {
 // resizeMap gives a map the size of its disks.
 func (a *Attacher) resizeMap(ctx context.Context, m multipath) error {
 	out, err := a.run.Run(ctx, run.Cmd{Tool: "multipathd", Args: []string{"resize", "map", m.name}})
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+	if contextError(err) {
 		return err
 	}
 	// multipathd answers "ok" or "fail", and older ones exit 0 with either.
