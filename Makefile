@@ -1,0 +1,59 @@
+# Tarn's targets; `make help` lists them.
+# Everything that a target needs beyond Go is installed by the target itself.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+export CGO_ENABLED ?= 1
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/tarn-csi/tarn/pkg/app.Version=$(VERSION)
+GO := hack/go
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## Build bin/tarn, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tarn ./cmd/tarn
+
+.PHONY: demo
+demo: build ## Provision, mount, write, read and delete volumes on a real pool over NFS and iSCSI
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./hack/demo
+	hack/demo/run
+
+.PHONY: test
+test: lint unit guest reboot ## All tests: on this machine, and on real kernels in a virtual machine
+
+.PHONY: unit
+unit: ## Tests that need neither root nor a virtual machine, with the race detector
+	$(GO) test -race ./...
+
+.PHONY: guest
+guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine
+	hack/guest-tests
+
+.PHONY: reboot
+reboot: build ## Tests that reboot a virtual machine
+	CGO_ENABLED=0 $(GO) test -tags vm -count 1 -timeout 30m ./test/e2e/reboot
+
+.PHONY: lint
+lint: ## Static checks; exceptions and their reasons stand in .golangci.yml
+	hack/lint
+
+.PHONY: generate
+generate: ## Generate Go from proto/; leaves no difference
+	hack/generate.sh
+	git diff --exit-code -- proto
+
+.PHONY: vm-shell
+vm-shell: ## A shell in a virtual machine with ZFS, NFS and iSCSI
+	hack/vm/shell
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for 30 s
+	hack/fuzz
+
+.PHONY: clean
+clean: ## Remove what was built here
+	rm -rf bin build
