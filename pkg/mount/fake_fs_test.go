@@ -105,9 +105,11 @@ func fakeBlockdev(_ world, args []string) int {
 func fakeResize2fs(w world, args []string) int {
 	switch w.mode("resize2fs") {
 	case "full":
-		os.Stdout.WriteString("The filesystem is already 262144 (4k) blocks long.  Nothing to do!\n")
+		return complain(0, "The filesystem is already 262144 (4k) blocks long.  Nothing to do!")
 	case "fail":
 		return complain(1, "resize2fs: Input/output error")
+	default:
+		w.add("blocks", "more")
 	}
 	return 0
 }

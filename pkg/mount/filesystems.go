@@ -12,14 +12,15 @@ import (
 // safe for concurrent use; calls for one device are serialised by the caller.
 type Filesystems struct {
 	run *run.Runner
-	// table, sys and number are the kernel's, apart from tests.
+	// The rest asks the kernel, apart from tests.
 	table, sys string
 	number     func(device string) (major, minor int, ok bool)
+	blocks     func(mountPath string) (uint64, error)
 }
 
 // NewFilesystems returns Filesystems that start their tools with r.
 func NewFilesystems(r *run.Runner) *Filesystems {
-	return &Filesystems{run: r, table: tablePath, sys: "/sys", number: deviceNumber}
+	return &Filesystems{run: r, table: tablePath, sys: "/sys", number: deviceNumber, blocks: dataBlocks}
 }
 
 func checkDevice(device string) error {

@@ -2,10 +2,10 @@ package mount
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
+	"os"
 
+	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -34,6 +34,10 @@ func (f *Filesystems) Grow(ctx context.Context, device, mountPath string) (bool,
 	if top.ReadOnly() {
 		return false, nil
 	}
+	before, err := f.blocks(top.Target)
+	if err != nil {
+		return false, fault.New(fault.Unavailable, "%w", err)
+	}
 	e := &tools{ctx: ctx, run: f.run}
 	resize := mountutils.NewResizeFs(e)
 	need, err := resize.NeedResize(device, mountPath)
@@ -44,8 +48,21 @@ func (f *Filesystems) Grow(ctx context.Context, device, mountPath string) (bool,
 		if ctx.Err() != nil {
 			return false, fmt.Errorf("grow %s: %w", mountPath, ctx.Err())
 		}
-		return false, fault.New(fault.Unavailable, "grow the filesystem at %s: %w", mountPath, errors.Join(err, e.failed))
+		return false, fault.New(fault.Unavailable, "grow the filesystem at %s: %w", mountPath, err)
 	}
-	// resize2fs says the one, xfs_growfs the other when there is nothing to do.
-	return need && !strings.Contains(e.last, "Nothing to do") && !strings.Contains(e.last, "data size unchanged"), nil
+	after, err := f.blocks(top.Target)
+	if err != nil {
+		return false, fault.New(fault.Unavailable, "%w", err)
+	}
+	return after > before, nil
+}
+
+// dataBlocks is the size of a mounted ext or XFS filesystem in its blocks,
+// statfs(2). The kernel has it in memory, so a dead disk does not delay it.
+func dataBlocks(mountPath string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(mountPath, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: mountPath, Err: err}
+	}
+	return st.Blocks, nil
 }

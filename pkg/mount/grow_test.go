@@ -3,6 +3,7 @@ package mount
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,12 @@ func (w world) mounted(t *testing.T, line string) (*Filesystems, string) {
 	w.add("mountinfo", line)
 	f := w.filesystems()
 	f.number = func(d string) (int, int, bool) { return 8, 16, d == device }
+	f.blocks = func(path string) (uint64, error) {
+		if path != "/g" {
+			return 0, os.ErrNotExist
+		}
+		return uint64(len(w.get("blocks"))), nil
+	}
 	return f, device
 }
 

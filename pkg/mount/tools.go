@@ -1,10 +1,8 @@
 package mount
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os/exec"
 
@@ -19,9 +17,6 @@ import (
 type tools struct {
 	ctx context.Context
 	run *run.Runner
-	// last is what the last child printed, failed why the last one failed.
-	last   string
-	failed error
 }
 
 var _ utilexec.Interface = (*tools)(nil)
@@ -51,12 +46,7 @@ var errUnsupported = errors.New("only CombinedOutput is supported")
 // is mounted is never blank.
 func (c *command) CombinedOutput() ([]byte, error) {
 	out, err := c.tools.run.Run(c.tools.ctx, c.cmd)
-	if err != nil {
-		c.tools.failed = err
-		return append(bytes.Clone(out), run.Stderr(err)...), fmt.Errorf("%w", err)
-	}
-	c.tools.last = string(out)
-	return out, nil
+	return append(out, run.Stderr(err)...), err
 }
 
 func (c *command) Run() error                         { return errUnsupported }

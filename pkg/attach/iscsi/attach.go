@@ -66,6 +66,9 @@ func (a *Attacher) replaceable(ctx context.Context, sessions []session) error {
 		return fault.New(fault.Unavailable, "the session is lost and cannot be replaced, wait for the target to answer: %w", err)
 	}
 	for _, s := range sessions {
+		if err := a.unmap(ctx, s); err != nil {
+			return err
+		}
 		if err := a.logout(ctx, s); err != nil {
 			return err
 		}
@@ -173,7 +176,6 @@ func (a *Attacher) takeBack(ctx context.Context, iqn string, pending bool) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience+undoGrace)
 	defer cancel()
 
-	recordErr := a.deleteRecords(ctx, iqn)
 	var last error
 	err := poll(ctx, patience, func() (bool, error) {
 		var sessions []session
@@ -182,14 +184,15 @@ func (a *Attacher) takeBack(ctx context.Context, iqn string, pending bool) error
 		}
 		for _, s := range sessions {
 			// iscsid refuses this while the first login of the session goes on.
-			last = errors.Join(last, a.logout(ctx, s))
+			last = errors.Join(last, a.unmap(ctx, s), a.logout(ctx, s))
 		}
 		return !pending || (len(sessions) > 0 && last == nil), nil
 	})
 	if errors.Is(err, errLate) {
 		err = nil
 	}
-	if err = errors.Join(recordErr, last, err); err != nil {
+	// The records last: iscsiadm keeps those of a session that exists.
+	if err = errors.Join(last, err, a.deleteRecords(ctx, iqn)); err != nil {
 		return fmt.Errorf("and the attach of %s could not be taken back: %w", iqn, err)
 	}
 	return nil

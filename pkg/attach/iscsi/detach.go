@@ -32,8 +32,14 @@ func (a *Attacher) Detach(ctx context.Context, t attach.Target) error {
 		return err
 	}
 	for _, s := range sessions {
-		if err := a.flush(ctx, s); err != nil {
+		if err := a.unmap(ctx, s); err != nil {
 			return err
+		}
+		// On a session that is lost nothing can be written, and trying hangs.
+		if s.state == loggedIn {
+			if err := a.flush(ctx, s); err != nil {
+				return err
+			}
 		}
 		if err := a.logout(ctx, s); err != nil {
 			return err
@@ -49,6 +55,24 @@ func (a *Attacher) Detach(ctx context.Context, t attach.Target) error {
 	return err
 }
 
+// unmap flushes and removes the multipath maps over the session's disks.
+func (a *Attacher) unmap(ctx context.Context, s session) error {
+	disks, err := s.disks()
+	if err != nil {
+		return err
+	}
+	for _, d := range disks {
+		m, ok, err := a.multipathOf(d.name)
+		if err == nil && ok {
+			err = a.flushMap(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // flush writes back what the node still holds for the session's disks. The
 // kernel itself flushes the disk's own cache when the logout removes it.
 func (a *Attacher) flush(ctx context.Context, s session) error {
@@ -57,19 +81,7 @@ func (a *Attacher) flush(ctx context.Context, s session) error {
 		return err
 	}
 	for _, d := range disks {
-		m, ok, err := a.multipathOf(d.name)
-		if err != nil {
-			return err
-		}
-		if ok {
-			if err := a.flushMap(ctx, m); err != nil {
-				return err
-			}
-		}
-		if s.state != loggedIn {
-			continue // nothing can be written, and trying would hang
-		}
-		_, err = a.run.Run(ctx, run.Cmd{Tool: "blockdev", Args: []string{"--flushbufs", filepath.Join(a.dev, d.name)}})
+		_, err := a.run.Run(ctx, run.Cmd{Tool: "blockdev", Args: []string{"--flushbufs", filepath.Join(a.dev, d.name)}})
 		if contextError(err) {
 			return err
 		}

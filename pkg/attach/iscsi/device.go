@@ -132,17 +132,23 @@ func (a *Attacher) waitNode(ctx context.Context, t attach.Target, name string) (
 		if err != nil {
 			return false, err
 		}
-		var st unix.Stat_t
-		if err := unix.Stat(dev.Path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-			return false, nil
-		}
-		dev.Major, dev.Minor = major, minor
-		return unix.Major(st.Rdev) == major && unix.Minor(st.Rdev) == minor, nil
+		var ok bool
+		dev.Major, dev.Minor, ok = a.number(dev.Path)
+		return ok && dev.Major == major && dev.Minor == minor, nil
 	})
 	if errors.Is(err, errLate) {
 		return attach.Device{}, fault.New(fault.Unavailable, "%s did not become the block device of %s within %s", dev.Path, t.IQN, a.deviceTimeout)
 	}
 	return dev, err
+}
+
+// deviceNumber asks the node alone, never the disk behind it.
+func deviceNumber(path string) (major, minor uint32, ok bool) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return 0, 0, false
+	}
+	return unix.Major(st.Rdev), unix.Minor(st.Rdev), true
 }
 
 // parseNumber reads MAJOR:MINOR.

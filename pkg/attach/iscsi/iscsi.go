@@ -43,7 +43,9 @@ type Attacher struct {
 	interfaces chan struct{}
 	// mounts reads this process's mount table.
 	mounts func(context.Context) ([]mount.Info, error)
-	// The rest are places in the filesystem, for tests.
+	// number returns the number of a block device node.
+	number func(path string) (major, minor uint32, ok bool)
+	// sys, dev, udev and proc are where the kernel and udev are seen.
 	sys, dev, udev, proc string
 	// databases are where open-iscsi keeps its records: /etc/iscsi, or
 	// /var/lib/iscsi where it was built so.
@@ -67,6 +69,7 @@ func New(r *run.Runner, cfg Config) *Attacher {
 		run: r, cfg: cfg,
 		interfaces: make(chan struct{}, 1),
 		mounts:     mount.New(r).Mounts,
+		number:     deviceNumber,
 		sys:        "/sys", dev: "/dev", udev: "/run/udev", proc: "/proc",
 		databases:     []string{"/etc/iscsi", "/var/lib/iscsi"},
 		deviceTimeout: 30 * time.Second,

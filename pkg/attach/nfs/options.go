@@ -16,7 +16,7 @@ func Options(userFlags []string) []string {
 	if !named(userFlags, "hard", "soft", "softerr") {
 		options = append(options, "hard")
 	}
-	if !named(userFlags, "vers", "nfsvers", "v2", "v3", "v4", "v4.0", "v4.1", "v4.2") {
+	if !named(userFlags, "vers", "nfsvers", "minorversion", "v2", "v3", "v4", "v4.0", "v4.1", "v4.2") {
 		options = append(options, "vers=4.2")
 	}
 	return append(options, userFlags...)
