@@ -63,7 +63,7 @@ func probe(s setup) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
-	args := append(accelerator(true), "-machine", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	args := append(accelerator(true), "-machine", machine, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-nic", "none", "-smp", "2", "-m", "512", "-kernel", filepath.Join(s.image, "vmlinuz"), "-initrd", initrd,
 		"-append", kernelArguments, "-serial", "stdio")
 	out, _ := exec.CommandContext(ctx, "qemu-system-x86_64", args...).Output()
