@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"unicode"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 )
@@ -102,7 +103,7 @@ func Printable(s string) string {
 			b.WriteString("...")
 			break
 		}
-		if r < ' ' || r == 0x7f || r == 0xfffd {
+		if !unicode.IsPrint(r) {
 			r = '?'
 		}
 		b.WriteRune(r)
