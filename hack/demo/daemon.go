@@ -26,10 +26,12 @@ const (
 
 // daemon is a running `tarn serve`.
 type daemon struct {
-	dir  string
-	cmd  *exec.Cmd
-	log  bytes.Buffer
-	conn *grpc.ClientConn
+	dir string
+	cmd *exec.Cmd
+	// ended has the daemon's end.
+	ended chan error
+	log   bytes.Buffer
+	conn  *grpc.ClientConn
 }
 
 func (d *daemon) endpoint() string { return "unix://" + filepath.Join(d.dir, "csi.sock") }
@@ -48,6 +50,8 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.cmd.Start(); err != nil {
 		return err
 	}
+	d.ended = make(chan error, 1)
+	go func(c *exec.Cmd, ended chan<- error) { ended <- c.Wait() }(d.cmd, d.ended)
 	if d.conn, err = grpc.NewClient(d.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return err
 	}
@@ -59,13 +63,17 @@ func (d *daemon) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		_, err := csiv0.NewIdentityClient(d.conn).Probe(ctx, &csiv0.ProbeRequest{}, grpc.WaitForReady(true))
+		_, err := csiv0.NewIdentityClient(d.conn).Probe(ctx, &csiv0.ProbeRequest{})
 		if err == nil {
 			return nil
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case end := <-d.ended:
+			timer.Stop()
+			d.cmd = nil
+			return fmt.Errorf("the daemon ended: %w", end)
 		case <-ctx.Done():
 			timer.Stop()
 			return fmt.Errorf("the daemon is not ready in time: %w", err)
@@ -79,10 +87,8 @@ func (d *daemon) stop(ctx context.Context) error {
 	if e := d.cmd.Process.Signal(syscall.SIGTERM); e != nil {
 		return errors.Join(err, e)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- d.cmd.Wait() }()
 	select {
-	case e := <-ended:
+	case e := <-d.ended:
 		d.cmd = nil
 		return errors.Join(err, e)
 	case <-ctx.Done():
@@ -94,7 +100,7 @@ func (d *daemon) stop(ctx context.Context) error {
 func (d *daemon) kill() {
 	if d.cmd != nil && d.cmd.Process != nil {
 		_ = d.cmd.Process.Kill()
-		_ = d.cmd.Wait()
+		<-d.ended
 	}
 }
 

@@ -73,7 +73,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		defer finish(log, volumes.Drain)
 	}
 	if c.Mode != config.Controller {
-		n, err := newNode(c, keys, runner)
+		n, err := newNode(c, keys, runner, log)
 		if err != nil {
 			return err
 		}

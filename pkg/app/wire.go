@@ -90,7 +90,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 	})
 }
 
-func newNode(c config.Config, k keys, runner *run.Runner) (*node.Service, error) {
+func newNode(c config.Config, k keys, runner *run.Runner, log logrus.FieldLogger) (*node.Service, error) {
 	naming, err := c.Naming()
 	if err != nil {
 		return nil, err
@@ -114,7 +114,9 @@ func newNode(c config.Config, k keys, runner *run.Runner) (*node.Service, error)
 		Attachers:   attachers,
 		Mounter:     mount.New(runner),
 		Filesystems: mount.NewFilesystems(runner),
+		Host:        node.NewTools(runner),
 		NFSOptions:  attachnfs.Options,
+		Log:         log,
 	})
 }
 
