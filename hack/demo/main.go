@@ -7,12 +7,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/tarn-csi/tarn/test/harness"
 )
 
 // limit bounds the whole demonstration, also on an emulated processor.
@@ -35,26 +38,27 @@ func demonstrate(ctx context.Context) (err error) {
 		return err
 	}
 	s := &show{start: time.Now()}
-	d := &daemon{dir: dir}
+	pool := harness.Pool{Name: "tarndemo", Dir: dir}
+	d := &harness.Daemon{Dir: dir, Pool: "demo=" + pool.Parent()}
 	defer func() {
-		d.kill()
+		d.Kill()
 		if err != nil {
-			d.printLog()
+			fmt.Fprintf(os.Stderr, "--- the daemon's log\n%s---\n", d.Log())
 		}
-		if cleanErr := cleanUp(dir); err == nil {
-			err = cleanErr
+		// Not with ctx, which may have ended.
+		err = errors.Join(err, pool.Down(context.Background()))
+		if err == nil {
+			err = harness.RemoveDir(dir)
 		}
 	}()
-	before, err := leftovers()
+	if err := s.step("host", "make a pool on a file", func() (string, error) { return pool.Name, pool.Up(ctx) }); err != nil {
+		return err
+	}
+	before, err := harness.State(pool, dir)
 	if err != nil {
 		return err
 	}
-	if err := s.step("host", "make a pool on a file", func() (string, error) {
-		return poolName, hackZpool(ctx, "up", poolName, dir)
-	}); err != nil {
-		return err
-	}
-	if err := s.step("host", "start tarn serve", func() (string, error) { return d.endpoint(), d.start(ctx) }); err != nil {
+	if err := s.step("host", "start tarn serve", func() (string, error) { return d.Endpoint(), d.Start(ctx) }); err != nil {
 		return err
 	}
 	for _, v := range volumes() {
@@ -63,10 +67,12 @@ func demonstrate(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", v.label, err)
 		}
 	}
-	if err := s.step("host", "stop tarn serve", func() (string, error) { return "", d.stop(ctx) }); err != nil {
+	if err := s.step("host", "stop tarn serve", func() (string, error) { return "", d.Stop(ctx) }); err != nil {
 		return err
 	}
-	if err := s.step("host", "nothing is left", func() (string, error) { return "no dataset, export, target, session or mount", nothingLeft(before) }); err != nil {
+	if err := s.step("host", "nothing is left", func() (string, error) {
+		return "no dataset, export, target, session, record or mount", harness.NothingLeft(pool, dir, before)
+	}); err != nil {
 		return err
 	}
 	s.summary()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	csiv0 "github.com/tarn-csi/tarn/proto/csi/v0"
+	"github.com/tarn-csi/tarn/test/harness"
 )
 
 const (
@@ -43,7 +44,7 @@ func volumes() []subject {
 // walk takes one volume through its life.
 type walk struct {
 	*show
-	daemon *daemon
+	daemon *harness.Daemon
 	volume subject
 	dir    string
 
@@ -90,8 +91,8 @@ func (w *walk) run(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) controller() csiv0.ControllerClient { return csiv0.NewControllerClient(w.daemon.conn) }
-func (w *walk) node() csiv0.NodeClient             { return csiv0.NewNodeClient(w.daemon.conn) }
+func (w *walk) controller() csiv0.ControllerClient { return csiv0.NewControllerClient(w.daemon.Conn()) }
+func (w *walk) node() csiv0.NodeClient             { return csiv0.NewNodeClient(w.daemon.Conn()) }
 
 func (w *walk) create(ctx context.Context) (string, error) {
 	r, err := w.controller().CreateVolume(ctx, &csiv0.CreateVolumeRequest{
@@ -172,10 +173,10 @@ func (w *walk) write(context.Context) (string, error) {
 }
 
 func (w *walk) restart(ctx context.Context) (string, error) {
-	if err := w.daemon.stop(ctx); err != nil {
+	if err := w.daemon.Stop(ctx); err != nil {
 		return "", err
 	}
-	return "", w.daemon.start(ctx)
+	return "", w.daemon.Start(ctx)
 }
 
 func (w *walk) read(context.Context) (string, error) {
