@@ -214,7 +214,7 @@ func share(tag, dir string) []string {
 }
 
 func (g *guest) start() error {
-	kvm := kvmWorks(g.setup)
+	kvm := kvmWorks(g.setup, g.dir)
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -308,7 +308,7 @@ func (g *guest) withConsole(err error) error {
 	if !errors.As(err, &f) || (f.status != exitDied && f.status != exitTimeout) {
 		return err
 	}
-	return &failure{f.status, f.text + "\n--- end of the guest's console:\n" + tail(filepath.Join(g.dir, "console.log"), 40) + "\n---"}
+	return &failure{f.status, f.text + "\n--- end of the guest's console:\n" + tail(filepath.Join(g.dir, "console.log"), 60) + "\n---"}
 }
 
 // powerOff ends the guest in order ("poweroff"), or only lets it write back what the shares must have ("sync").

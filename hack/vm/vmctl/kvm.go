@@ -6,14 +6,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
 const probeTime = 20 * time.Second
 
 // kvmWorks tells whether the image's kernel really runs under KVM here: /dev/kvm may exist and it hangs all the same.
-// The answer holds until the machine boots again.
-func kvmWorks(s setup) bool {
+// The answer holds until the machine boots again. dir is for files.
+func kvmWorks(s setup, dir string) bool {
 	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
 		return false
 	} else {
@@ -30,7 +31,7 @@ func kvmWorks(s setup) bool {
 			return answer == "yes"
 		}
 	}
-	works := probe(s)
+	works := probe(s, filepath.Join(dir, "probe"))
 	answer := "no"
 	if works {
 		answer = "yes"
@@ -46,14 +47,9 @@ func kvmWorks(s setup) bool {
 	return works
 }
 
-func probe(s setup) bool {
-	dir, err := os.MkdirTemp("", "tarn-vm-probe-")
-	if err != nil {
-		return false
-	}
-	defer os.RemoveAll(dir)
-	initrd := filepath.Join(dir, "initrd")
-	err = writeInitrd(initrd, filepath.Join(s.image, "initrd"), []cpioFile{
+// probe boots the image's kernel as far as its first process, with an initrd in that file.
+func probe(s setup, initrd string) bool {
+	err := writeInitrd(initrd, filepath.Join(s.image, "initrd"), []cpioFile{
 		{"init", 0o755, initrdInit},
 		{"tarn", os.ModeDir | 0o755, nil},
 		{"tarn/probe", 0o644, nil},
@@ -66,6 +62,8 @@ func probe(s setup) bool {
 	args := append(accelerator(true), "-machine", machine, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-nic", "none", "-smp", "2", "-m", "512", "-kernel", filepath.Join(s.image, "vmlinuz"), "-initrd", initrd,
 		"-append", kernelArguments, "-serial", "stdio")
-	out, _ := exec.CommandContext(ctx, "qemu-system-x86_64", args...).Output()
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	qemu.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	out, _ := qemu.Output()
 	return strings.Contains(string(out), "TARN-PROBE-ALIVE")
 }
