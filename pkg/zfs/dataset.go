@@ -1,7 +1,6 @@
 package zfs
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -15,8 +14,13 @@ const (
 	Volume     Type = "volume"
 )
 
-// Property is a value and where it comes from, as `zfs get` prints it.
+// Property is a value and where it comes from: local, received, inherited,
+// default, "-" for what is not set but is so, such as used bytes.
 type Property struct{ Value, Source string }
+
+// unreadable is the source of a property that is set, but whose value cannot be
+// told from what other values pretend to be.
+const unreadable = "unreadable"
 
 // Dataset is what one read of ZFS said.
 type Dataset struct {
@@ -41,7 +45,7 @@ func (d Dataset) Type() Type {
 // unset, which ZFS prints as "-".
 func (d Dataset) Value(name string) (string, bool) {
 	p, ok := d.properties[name]
-	if !ok || p.Value == "-" {
+	if !ok || p.Value == "-" || p.Source == unreadable {
 		return "", false
 	}
 	return p.Value, true
@@ -52,11 +56,13 @@ func (d Dataset) Value(name string) (string, bool) {
 // count: children and clones would show them too.
 func (d Dataset) Own(name string) (string, bool) {
 	p, ok := d.properties[name]
-	if !ok || p.Source != "local" && p.Source != "received" {
+	if !ok || !p.own() {
 		return "", false
 	}
 	return p.Value, true
 }
+
+func (p Property) own() bool { return p.Source == "local" || p.Source == "received" }
 
 // Local returns a property that is set on this very dataset, on this host.
 func (d Dataset) Local(name string) (string, bool) {
@@ -79,10 +85,11 @@ func (d Dataset) LocalPrefix(prefix string) map[string]string {
 	return found
 }
 
-// Bytes returns a number of bytes. "-" and "none" are unset, and are zero.
+// Bytes returns a number of bytes. What is unset ("-", "none") or no number is
+// zero.
 func (d Dataset) Bytes(name string) int64 {
 	v, ok := d.Value(name)
-	if !ok || v == "none" {
+	if !ok {
 		return 0
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
@@ -96,41 +103,11 @@ func (d Dataset) Bytes(name string) int64 {
 // one that a power loss left between the kernel's two steps of creating it.
 func (d Dataset) Unmarked() bool {
 	for name, p := range d.properties {
-		if strings.Contains(name, ":") && (p.Source == "local" || p.Source == "received") {
+		if strings.Contains(name, ":") && (p.own() || p.Source == unreadable) {
 			return false
 		}
 	}
 	return true
-}
-
-// parseGet reads `zfs get -Hp -o name,property,value,source`. A value may hold
-// tabs and newlines and so forge lines; our own values never do, and a
-// property that appears twice betrays a forged one.
-func parseGet(out string) ([]Dataset, error) {
-	var list []Dataset
-	index := map[string]int{}
-	for line := range strings.Lines(out) {
-		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(fields) != 4 {
-			continue // a piece of a foreign value
-		}
-		name, property := fields[0], fields[1]
-		i, ok := index[name]
-		if !ok {
-			i = len(list)
-			index[name] = i
-			list = append(list, Dataset{Name: name, properties: map[string]Property{}})
-		}
-		if _, twice := list[i].properties[property]; twice {
-			return nil, fmt.Errorf("dataset %s shows property %s twice: one of its user properties holds a forged line", name, property)
-		}
-		source := fields[3]
-		if strings.HasPrefix(source, "inherited from ") {
-			source = "inherited"
-		}
-		list[i].properties[property] = Property{Value: fields[2], Source: source}
-	}
-	return list, nil
 }
 
 // KeyMissing reports that the dataset is encrypted and its key is not loaded.

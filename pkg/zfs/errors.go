@@ -20,13 +20,15 @@ var (
 	ErrDependents = errors.New("dataset has dependents")
 	ErrNoSpace    = errors.New("out of space")
 	ErrSuspended  = errors.New("pool I/O is suspended")
+	ErrNoKey      = errors.New("encryption key is not loaded")
 	ErrBadValue   = errors.New("property value is refused")
 )
 
-// classify adds the cause to the error of a command that was about name. The
-// dataset's own name must stand in a "does not exist": the absence of
-// something else proves nothing about it.
-func classify(name string, err error) error {
+// classify adds the cause to the error of a command that was about name, and
+// perhaps gave it another. Only what the tool says about these very names
+// counts: the absence of something else proves nothing, and a dataset may be
+// called "out of space".
+func classify(err error, name string, others ...string) error {
 	if err == nil {
 		return nil
 	}
@@ -34,33 +36,83 @@ func classify(name string, err error) error {
 	var lib *gozfs.Error
 	if errors.As(err, &lib) {
 		text = strings.TrimSpace(lib.Stderr)
-		err = fmt.Errorf("%s: %s", lib.Debug, text)
+		err = fmt.Errorf("%s: %w: %s", lib.Debug, lib.Err, text)
 	}
-	quoted := "'" + name + "'"
-	about := func(s string) bool { return strings.Contains(text, quoted) && strings.Contains(text, s) }
-	var cause error
-	switch {
-	case strings.Contains(text, quoted+": dataset does not exist"),
-		strings.Contains(text, "could not find any snapshots to destroy"):
-		cause = ErrNotExist
-	case about("dataset already exists"):
-		cause = ErrExists
-	case about("parent does not exist"), about("no such pool"):
-		cause = ErrNoParent
-	case about("is busy"):
-		cause = ErrBusy
-	case about("has children"), about("has dependent clones"), about("snapshot has dependent clones"):
-		cause = ErrDependents
-	case about("out of space"), about("size is greater than available space"):
-		cause = ErrNoSpace
-	case strings.Contains(text, "is currently suspended"):
-		cause = ErrSuspended
-	case about("must be"), about("invalid"), strings.Contains(text, "bad numeric value"), about("size is less than current used"):
-		cause = ErrBadValue
-	default:
+	cause := causeOf(text, name, others)
+	if cause == nil {
 		return err
 	}
 	return &causeError{cause: cause, err: err}
+}
+
+// causeOf reads the messages of libzfs_util.c (zfs_standard_error_fmt) and of
+// the verbs in libzfs_dataset.c.
+func causeOf(text, name string, others []string) error {
+	switch {
+	// The unmount that comes before a destroy names the mount point.
+	case strings.HasPrefix(text, "cannot unmount '") && strings.HasSuffix(text, " is busy"):
+		return ErrBusy
+	case strings.HasPrefix(text, "could not find any snapshots to destroy"):
+		return ErrNotExist
+	// set(8) and inherit(8) name the property alone.
+	case strings.HasPrefix(text, "property '") && strings.Contains(text, "specified multiple times"),
+		strings.Contains(text, "property cannot be inherited"), strings.HasPrefix(text, "invalid property '"):
+		return ErrBadValue
+	// libzfs aborts on a value that does not fit into its buffer.
+	case strings.HasPrefix(text, "internal error: ") && strings.HasSuffix(text, "Argument list too long"):
+		return ErrBadValue
+	}
+	about, ok := after(text, name)
+	if ok && about == "dataset does not exist" {
+		return ErrNotExist
+	}
+	for _, other := range others {
+		if !ok {
+			about, ok = after(text, other)
+		}
+	}
+	if !ok {
+		return nil
+	}
+	for _, c := range causes {
+		for _, word := range c.words {
+			if strings.Contains(about, word) {
+				return c.cause
+			}
+		}
+	}
+	return nil
+}
+
+// causes are what can stand after a dataset's name, the certain ones first.
+var causes = []struct {
+	cause error
+	words []string
+}{
+	{ErrExists, []string{"dataset already exists"}},
+	{ErrNoParent, []string{"parent does not exist", "no such pool"}},
+	{ErrDependents, []string{"has children", "has dependent clones"}},
+	{ErrBusy, []string{"is busy"}},
+	{ErrNoSpace, []string{"out of space", "size is greater than available space"}},
+	{ErrSuspended, []string{"is currently suspended"}},
+	{ErrNoKey, []string{"key is not loaded"}},
+	{ErrBadValue, []string{
+		"must be", "invalid ", "bad numeric value", "size is less than current used", "too long", "cannot be zero",
+		"does not apply to datasets of this type", "is readonly", "is not expected here", "reference, '",
+		"cannot be a descendant",
+	}},
+}
+
+// after returns what a message says after a quoted name, which a destroyed
+// snapshot's is not, to the end of its line.
+func after(text, name string) (string, bool) {
+	for _, mark := range []string{"'" + name + "': ", " snapshot " + name + ": "} {
+		if _, rest, ok := strings.Cut(text, mark); ok {
+			line, _, _ := strings.Cut(rest, "\n")
+			return line, true
+		}
+	}
+	return "", false
 }
 
 // causeError keeps the tool's words as its text and the cause for errors.Is.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
-	"k8s.io/mount-utils"
 )
 
 // serverMountFlags keep what a client stores from becoming a privilege on the
@@ -19,21 +19,25 @@ const serverMountFlags = unix.MS_NOSUID | unix.MS_NODEV
 // MountedAt returns where the filesystem is mounted on this host; false when
 // it is not mounted.
 func (c *Client) MountedAt(_ context.Context, dataset string) (string, bool, error) {
-	infos, err := mount.ParseMountInfo("/proc/self/mountinfo")
+	// The kernel shows a dataset's present name, also when it was renamed while
+	// it was mounted (zpl_show_devname).
+	infos, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		found := m.FSType == "zfs" && m.Source == dataset && m.Root == "/"
+		return !found, found
+	})
 	if err != nil {
 		return "", false, fmt.Errorf("read the mount table: %w", err)
 	}
-	for _, m := range infos {
-		if m.FsType == "zfs" && m.Source == dataset && m.Root == "/" {
-			return m.MountPoint, true, nil
-		}
+	if len(infos) == 0 {
+		return "", false, nil
 	}
-	return "", false, nil
+	return infos[0].Mountpoint, true, nil
 }
 
 // Mount mounts a filesystem at dir by the system call, which unlike `zfs
 // mount` runs no exportfs. dir is made when it is missing; a directory with
-// something in it is refused. atime is the dataset's property.
+// something in it is refused. atime is the dataset's property. ErrNoKey when
+// its encryption key is not loaded; unix.EBUSY when it is mounted already.
 func (c *Client) Mount(_ context.Context, dataset, dir string, atime bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -49,10 +53,26 @@ func (c *Client) Mount(_ context.Context, dataset, dir string, atime bool) error
 	if !atime {
 		flags |= unix.MS_NOATIME
 	}
-	if err := unix.Mount(dataset, dir, "zfs", flags, "zfsutil"); err != nil {
-		return &os.PathError{Op: "mount " + dataset + " at", Path: dir, Err: err}
+	return mount(dataset, dir, flags)
+}
+
+func mount(dataset, dir string, flags uintptr) error {
+	err := unix.Mount(dataset, dir, "zfs", flags, "zfsutil")
+	if err == nil {
+		return nil
 	}
-	return nil
+	var cause error
+	switch {
+	case errors.Is(err, unix.EACCES): // zfs_domount, when there is no key
+		cause = ErrNoKey
+	case errors.Is(err, unix.ENOENT):
+		cause = ErrNotExist
+	}
+	err = &os.PathError{Op: "mount " + dataset + " at", Path: dir, Err: err}
+	if cause == nil {
+		return err
+	}
+	return &causeError{cause: cause, err: err}
 }
 
 // Unmount unmounts a filesystem by the system call and removes its empty
@@ -64,6 +84,7 @@ func (c *Client) Unmount(_ context.Context, dir string) error {
 		}
 		return &os.PathError{Op: "unmount", Path: dir, Err: err}
 	}
+	// Never more than an empty directory: what lies under a mount is not ours.
 	if err := os.Remove(filepath.Clean(dir)); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
@@ -73,15 +94,19 @@ func (c *Client) Unmount(_ context.Context, dir string) error {
 // Root is the owner and mode of a filesystem's root directory.
 type Root struct{ UID, GID, Mode uint32 }
 
+// freshRoot is how ZFS makes a root directory.
+var freshRoot = Root{Mode: 0o755}
+
 // SetRoot gives a mounted filesystem's root its owner and mode, as long as it
-// is how ZFS made it: empty, of root, 0755. A volume in use is left as its
-// users have it.
+// is how ZFS made it, or how an earlier SetRoot that was cut off left it: empty,
+// of root, 0755. A volume in use is left as its users have it.
 func (c *Client) SetRoot(_ context.Context, dir string, r Root) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
-	if st.Uid != 0 || st.Gid != 0 || st.Mode&0o7777 != 0o755 || r == (Root{Mode: 0o755}) {
+	have := Root{UID: st.Uid, GID: st.Gid, Mode: st.Mode & 0o7777}
+	if have == r || !between(have, r) {
 		return nil
 	}
 	entries, err := os.ReadDir(dir)
@@ -94,30 +119,8 @@ func (c *Client) SetRoot(_ context.Context, dir string, r Root) error {
 	return unix.Chmod(dir, r.Mode)
 }
 
-// emptyVolumeBytes is above what an untouched zvol refers to (its two ZAP
-// objects) and below the smallest block that a write would add.
-const emptyVolumeBytes = 8 << 10
-
-// LooksEmpty reports that a dataset holds no data at all: a filesystem whose
-// root is empty, a zvol that nothing was written to.
-func (c *Client) LooksEmpty(ctx context.Context, d Dataset) (empty bool, err error) {
-	if d.Type() == Volume {
-		return d.Bytes("logicalreferenced") <= emptyVolumeBytes, nil
-	}
-	dir, mounted, err := c.MountedAt(ctx, d.Name)
-	if err != nil {
-		return false, err
-	}
-	if !mounted {
-		if dir, err = os.MkdirTemp("", "tarn-look-"); err != nil {
-			return false, err
-		}
-		defer func() { err = errors.Join(err, os.Remove(dir)) }()
-		if err := unix.Mount(d.Name, dir, "zfs", serverMountFlags|unix.MS_RDONLY, "zfsutil"); err != nil {
-			return false, &os.PathError{Op: "mount " + d.Name + " at", Path: dir, Err: err}
-		}
-		defer func() { err = errors.Join(err, unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)) }()
-	}
-	entries, err := os.ReadDir(dir)
-	return err == nil && len(entries) == 0, err
+// between reports that have lies on the way from a fresh root to the wanted
+// one: owner first, then mode.
+func between(have, want Root) bool {
+	return have == freshRoot || have == Root{UID: want.UID, GID: want.GID, Mode: freshRoot.Mode}
 }

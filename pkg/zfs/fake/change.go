@@ -38,7 +38,7 @@ func (f *ZFS) make(s zfs.Spec) (*node, error) {
 	values := map[string]string{}
 	for _, p := range s.Properties {
 		if _, twice := values[p.Name]; twice {
-			return nil, refuse(nil, "property '%s' specified multiple times", p.Name)
+			return nil, refuse(zfs.ErrBadValue, "property '%s' specified multiple times", p.Name)
 		}
 		v, err := checkProperty(t, p)
 		if err != nil {
@@ -59,18 +59,18 @@ func (f *ZFS) make(s zfs.Spec) (*node, error) {
 	case strings.Count(s.Name, "/") >= maxNesting:
 		return nil, refuse(zfs.ErrBadValue, "cannot create '%s': name is too deep", s.Name)
 	case f.keyMissing(up):
-		return nil, refuse(nil, "cannot create '%s': encryption failure", s.Name)
+		return nil, refuse(zfs.ErrNoKey, "cannot create '%s': encryption root's key is not loaded or provided", s.Name)
 	}
 	n := f.newNode(s.Name, t)
 	if t == zfs.Volume {
-		n.volBytes, n.blockBytes = s.VolumeBytes, 8192
+		n.blockBytes, n.blockSource = 8192, "default"
 		if b, ok := values["volblocksize"]; ok {
 			n.blockBytes, _ = strconv.ParseInt(b, 10, 64)
+			n.blockSource = "-"
 			delete(values, "volblocksize")
 		}
-		if n.volBytes%n.blockBytes != 0 {
-			return nil, refuse(zfs.ErrBadValue, "cannot create '%s': volume size must be a multiple of volume block size", s.Name)
-		}
+		// zfs_do_create rounds up, where `zfs set` refuses.
+		n.volBytes = (s.VolumeBytes + n.blockBytes - 1) / n.blockBytes * n.blockBytes
 		if _, given := values["refreservation"]; !given && !s.Thin {
 			values["refreservation"] = strconv.FormatInt(volumeReservation(n.volBytes, n.blockBytes), 10)
 		}
@@ -119,6 +119,9 @@ func (f *ZFS) destroy(name string) error {
 	}
 	if len(f.children(n)) > 0 || len(f.snapshots(n)) > 0 {
 		return refuse(zfs.ErrDependents, "cannot destroy '%s': %s has children\nuse '-r' to destroy the following datasets:", name, n.typ)
+	}
+	if n.busy() && n.mountedAt != "" {
+		return refuse(zfs.ErrBusy, "cannot unmount '%s': pool or dataset is busy", n.mountedAt)
 	}
 	if n.busy() {
 		return refuse(zfs.ErrBusy, "cannot destroy '%s': dataset is busy", name)
@@ -272,21 +275,24 @@ func (f *ZFS) Rename(ctx context.Context, from, to string) error {
 		if err != nil {
 			return err
 		}
+		if to == from {
+			return nil
+		}
 		if err := checkName(to); err != nil {
-			return refuse(zfs.ErrBadValue, "cannot rename '%s' to '%s': %s", from, to, err)
+			return refuse(zfs.ErrBadValue, "cannot rename to '%s': %s", to, err)
 		}
 		up := f.nodes[parent(to)]
 		switch {
 		case n.snapshot != strings.Contains(to, "@"), n.snapshot && parent(from) != parent(to):
 			return refuse(zfs.ErrBadValue, "cannot rename to '%s': snapshots must be part of same dataset", to)
 		case up == nil:
-			return refuse(zfs.ErrNoParent, "cannot rename '%s': parent does not exist", to)
+			return refuse(zfs.ErrNoParent, "cannot create '%s': parent does not exist", to)
 		case f.nodes[to] != nil:
-			return refuse(zfs.ErrExists, "cannot rename '%s': dataset already exists", to)
-		case to == from || strings.HasPrefix(to, from+"/"):
-			return refuse(zfs.ErrBadValue, "cannot rename '%s': New dataset name cannot be a descendant of current dataset name", to)
+			return refuse(zfs.ErrExists, "cannot rename '%s': dataset already exists", from)
+		case strings.HasPrefix(to, from+"/"):
+			return refuse(zfs.ErrBadValue, "cannot rename to '%s': New dataset name cannot be a descendant of current dataset name", to)
 		case !n.snapshot && up.typ != zfs.Filesystem:
-			return refuse(nil, "cannot rename '%s': parent is not a filesystem", to)
+			return refuse(nil, "cannot create '%s': parent is not a filesystem", to)
 		}
 		return f.move(from, to)
 	})
@@ -301,7 +307,7 @@ func (f *ZFS) move(from, to string) error {
 			continue
 		}
 		if len(to+rest) > maxDatasetName {
-			return refuse(zfs.ErrBadValue, "cannot rename '%s': name is too long", from)
+			return refuse(zfs.ErrBadValue, "cannot rename '%s': dataset name is too long", from)
 		}
 		moved[rest] = n
 	}

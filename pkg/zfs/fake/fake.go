@@ -64,6 +64,7 @@ type node struct {
 	data, unique int64
 	// volBytes and blockBytes are of a zvol.
 	volBytes, blockBytes int64
+	blockSource          string
 	// clones counts the datasets made from this snapshot; origin is the
 	// snapshot that this dataset was made from.
 	origin *node
@@ -102,10 +103,10 @@ func (f *ZFS) newNode(name string, t zfs.Type) *node {
 	return n
 }
 
-// What an untouched dataset refers to, in bytes.
+// What an untouched dataset refers to, in bytes, on disks with sectors of 4 KiB.
 const (
-	emptyFilesystem = 24 << 10
-	emptyVolume     = 12 << 10
+	emptyFilesystem = 96 << 10
+	emptyVolume     = 28 << 10
 )
 
 // Error is what zfs(8) says, and the cause that package zfs makes of it.
@@ -124,12 +125,18 @@ func refuse(cause error, format string, args ...any) error {
 
 // find returns a dataset or snapshot, as every verb opens it first.
 func (f *ZFS) find(name string) (*node, error) {
-	if err := checkName(name); err != nil {
-		return nil, refuse(zfs.ErrBadValue, "cannot open '%s': %s", name, err)
-	}
-	n := f.nodes[name]
+	n := f.nodes[name] // what could be no name does not exist either
 	if n == nil {
 		return nil, refuse(zfs.ErrNotExist, "cannot open '%s': dataset does not exist", name)
+	}
+	return n, nil
+}
+
+// findParent is find for a dataset that others lie below.
+func (f *ZFS) findParent(name string) (*node, error) {
+	n, err := f.find(name)
+	if err != nil {
+		return nil, refuse(zfs.ErrNoParent, "%s", err)
 	}
 	return n, nil
 }
@@ -138,6 +145,9 @@ func (f *ZFS) find(name string) (*node, error) {
 func (f *ZFS) Get(ctx context.Context, name string) (zfs.Dataset, error) {
 	return do(ctx, f, "get", name, func() (zfs.Dataset, error) {
 		n, err := f.find(name)
+		if up := parent(name); err != nil && up != "" && f.nodes[up] == nil {
+			return zfs.Dataset{}, refuse(zfs.ErrNoParent, "cannot open '%s': dataset does not exist", up)
+		}
 		if err != nil {
 			return zfs.Dataset{}, err
 		}
@@ -148,7 +158,7 @@ func (f *ZFS) Get(ctx context.Context, name string) (zfs.Dataset, error) {
 // Children implements volume.ZFS.
 func (f *ZFS) Children(ctx context.Context, parent string) ([]zfs.Dataset, error) {
 	return do(ctx, f, "children", parent, func() ([]zfs.Dataset, error) {
-		p, err := f.find(parent)
+		p, err := f.findParent(parent)
 		if err != nil {
 			return nil, err
 		}

@@ -86,8 +86,8 @@ func (f *ZFS) Suspend() {
 	}
 }
 
-// SuspendRefusing makes every change fail at once with zfs.ErrSuspended, as
-// the kernel does once it has noticed; reads go on from memory.
+// SuspendRefusing makes every command fail at once with zfs.ErrSuspended, reads
+// too, as the kernel does once it has noticed.
 func (f *ZFS) SuspendRefusing() {
 	f.gate.mu.Lock()
 	defer f.gate.mu.Unlock()
@@ -106,8 +106,11 @@ func (f *ZFS) Resume() {
 	}
 }
 
-// reads are the calls that change nothing.
-var reads = map[string]bool{"get": true, "children": true, "available": true, "mountedat": true, "looksempty": true}
+// commands are the calls that run zfs(8).
+var commands = map[string]bool{
+	"get": true, "children": true, "available": true, "looksempty": true,
+	"create": true, "destroy": true, "set": true, "inherit": true, "rename": true,
+}
 
 // do runs one call under the lock, after its faults.
 func do[T any](ctx context.Context, f *ZFS, verb, name string, call func() (T, error)) (T, error) {
@@ -136,8 +139,8 @@ func pass[T any](ctx context.Context, f *ZFS, verb, name string, call func() (T,
 		early = g.failErr
 	case g.cutAt > 0 && g.count >= g.cutAt:
 		early = g.cutErr
-	case g.refuses && !reads[verb]:
-		early = refuse(zfs.ErrSuspended, "cannot %s '%s': pool I/O is currently suspended", verb, name)
+	case g.refuses && commands[verb]:
+		early = refuse(zfs.ErrSuspended, "cannot open '%s': pool I/O is currently suspended", name)
 	}
 	if f.gate.count == f.gate.lateAt {
 		late = f.gate.lateErr

@@ -18,7 +18,7 @@ import (
 // Available implements volume.Host.
 func (f *ZFS) Available(ctx context.Context, dataset string) (int64, error) {
 	return do(ctx, f, "available", dataset, func() (int64, error) {
-		n, err := f.find(dataset)
+		n, err := f.findParent(dataset)
 		if err != nil {
 			return 0, err
 		}
@@ -48,14 +48,14 @@ func (f *ZFS) MountedAt(ctx context.Context, dataset string) (string, bool, erro
 func (f *ZFS) Mount(ctx context.Context, dataset, dir string, _ bool) error {
 	return do0(ctx, f, "mount", dataset, func() error {
 		n := f.nodes[dataset]
-		var errno error
+		var errno, cause error
 		switch {
 		case n == nil || n.snapshot:
-			errno = syscall.ENOENT
+			errno, cause = syscall.ENOENT, zfs.ErrNotExist
 		case n.typ != zfs.Filesystem:
 			errno = syscall.EINVAL
 		case f.keyMissing(n):
-			errno = syscall.EACCES
+			errno, cause = syscall.EACCES, zfs.ErrNoKey
 		case n.mountedAt != "" || f.mountAt(dir) != nil:
 			errno = syscall.EBUSY
 		}
@@ -70,11 +70,24 @@ func (f *ZFS) Mount(ctx context.Context, dataset, dir string, _ bool) error {
 			return fmt.Errorf("%s is not empty: %s is not mounted over it", dir, dataset)
 		}
 		if errno != nil {
-			return &os.PathError{Op: "mount " + dataset + " at", Path: dir, Err: errno}
+			return refused(cause, &os.PathError{Op: "mount " + dataset + " at", Path: dir, Err: errno})
 		}
 		return f.mount(n, dir)
 	})
 }
+
+// refused is an error of the system call with the cause that package zfs adds.
+func refused(cause, err error) error {
+	if cause == nil {
+		return err
+	}
+	return &errno{cause: cause, err: err}
+}
+
+type errno struct{ cause, err error }
+
+func (e *errno) Error() string   { return e.err.Error() }
+func (e *errno) Unwrap() []error { return []error{e.cause, e.err} }
 
 // mount moves the files to the mount point.
 func (f *ZFS) mount(n *node, dir string) error {
@@ -138,7 +151,8 @@ func (f *ZFS) SetRoot(ctx context.Context, dir string, r zfs.Root) error {
 			return &os.PathError{Op: "stat", Path: dir, Err: syscall.ENOENT}
 		}
 		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) > 0 || n.root != (zfs.Root{Mode: 0o755}) {
+		fresh := zfs.Root{Mode: 0o755}
+		if err != nil || len(entries) > 0 || n.root != fresh && n.root != (zfs.Root{UID: r.UID, GID: r.GID, Mode: fresh.Mode}) {
 			return err
 		}
 		n.root = r
@@ -157,7 +171,7 @@ func (f *ZFS) LooksEmpty(ctx context.Context, d zfs.Dataset) (bool, error) {
 			return n.data <= emptyVolume, nil
 		}
 		if f.keyMissing(n) {
-			return false, &os.PathError{Op: "mount " + d.Name + " at", Path: "/tmp", Err: syscall.EACCES}
+			return false, refused(zfs.ErrNoKey, &os.PathError{Op: "mount " + d.Name + " at", Path: "/tmp", Err: syscall.EACCES})
 		}
 		dir := n.mountedAt
 		if dir == "" {

@@ -47,7 +47,7 @@ func checkName(name string) error {
 		}
 		for _, b := range []byte(c) {
 			if !componentByte(b) {
-				return fmt.Errorf("invalid character '%c' in name", b)
+				return fmt.Errorf("invalid character %c in name", b)
 			}
 		}
 	}

@@ -81,12 +81,8 @@ func canonical(t zfs.Type, name, value string) (string, error) {
 			return "", fmt.Errorf("bad numeric value '%s'", value)
 		}
 		if name == "volblocksize" || name == "recordsize" {
-			limit := int64(1 << 20)
-			if name == "volblocksize" {
-				limit = 128 << 10
-			}
-			if n < 512 || n > limit || n&(n-1) != 0 {
-				return "", fmt.Errorf("'%s' must be power of 2 from 512B to %d", name, limit)
+			if n < 512 || n > 1<<20 || n&(n-1) != 0 {
+				return "", fmt.Errorf("'%s' must be power of 2 from 512B to 1M", name)
 			}
 		}
 		return strconv.FormatInt(n, 10), nil

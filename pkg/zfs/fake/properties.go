@@ -92,7 +92,7 @@ func (f *ZFS) properties(n *node) map[string]zfs.Property {
 		"createtxg":         stat(strconv.FormatUint(n.txg, 10)),
 		"guid":              stat(strconv.FormatUint(n.guid, 10)),
 		"referenced":        bytes(n.data),
-		"logicalreferenced": bytes(n.data / 2),
+		"logicalreferenced": bytes(n.data),
 		"compressratio":     stat("1.00"),
 	}
 	for name := range f.userProperties(n) {
@@ -118,7 +118,7 @@ func (f *ZFS) properties(n *node) map[string]zfs.Property {
 		slices.Sort(names)
 		all["clones"] = stat(strings.Join(names, ","))
 		if n.typ == zfs.Volume {
-			all["volsize"] = bytes(n.volBytes)
+			all["volsize"] = zfs.Property{Value: strconv.FormatInt(n.volBytes, 10), Source: "local"}
 		}
 		return all
 	}
@@ -139,7 +139,7 @@ func (f *ZFS) properties(n *node) map[string]zfs.Property {
 	}
 	if n.typ == zfs.Volume {
 		all["volsize"] = zfs.Property{Value: strconv.FormatInt(n.volBytes, 10), Source: "local"}
-		all["volblocksize"] = bytes(n.blockBytes)
+		all["volblocksize"] = zfs.Property{Value: strconv.FormatInt(n.blockBytes, 10), Source: n.blockSource}
 		return all
 	}
 	all["mounted"] = stat(yesNo(n.mountedAt != ""))

@@ -50,5 +50,5 @@ func volumeReservation(volBytes, blockBytes int64) int64 {
 		blocks = (blocks + pointers - 1) / pointers
 		metadata += blocks
 	}
-	return volBytes + metadata*indirectBytes
+	return volBytes + 2*metadata*indirectBytes // metadata is written twice
 }

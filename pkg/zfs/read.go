@@ -1,0 +1,109 @@
+package zfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	gozfs "github.com/mistifyio/go-zfs/v4"
+)
+
+// Get reads every property of one dataset or snapshot with one command,
+// whatever the pool holds.
+//
+// ErrNotExist when it does not exist although its parent does, and ErrNoParent
+// when neither does, as in a pool that is not imported: that proves nothing.
+func (c *Client) Get(ctx context.Context, name string) (Dataset, error) {
+	list, err := c.get(ctx, name, func(dataset string) bool { return dataset == name }, "all", name)
+	if errors.Is(err, ErrNotExist) && parent(name) != "" {
+		_, parentErr := c.zfs(ctx, []string{"list", "-H", "-o", "name", parent(name)}, parent(name))
+		if errors.Is(parentErr, ErrNotExist) {
+			return Dataset{}, &causeError{cause: ErrNoParent, err: parentErr}
+		}
+		if parentErr != nil {
+			return Dataset{}, parentErr
+		}
+	}
+	if err != nil {
+		return Dataset{}, err
+	}
+	if len(list) != 1 || list[0].Name != name {
+		return Dataset{}, fmt.Errorf("zfs get %s: the output is of %d other datasets", name, len(list))
+	}
+	return list[0], nil
+}
+
+// Children reads the properties that are set on the filesystems and volumes
+// directly below parent, the parent itself left out, with one command. Only
+// properties with source local or received are in it, and so neither used nor
+// available bytes; a dataset without any is left out. ErrNoParent when the
+// parent does not exist.
+func (c *Client) Children(ctx context.Context, parent string) ([]Dataset, error) {
+	known := func(dataset string) bool {
+		below, ok := strings.CutPrefix(dataset, parent+"/")
+		return dataset == parent || ok && !strings.Contains(below, "/")
+	}
+	list, err := c.get(ctx, parent, known, "-d", "1", "-t", "filesystem,volume", "-s", "local,received", "all", parent)
+	if errors.Is(err, ErrNotExist) {
+		return nil, &causeError{cause: ErrNoParent, err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	children := list[:0]
+	for _, d := range list {
+		if d.Name != parent {
+			children = append(children, d)
+		}
+	}
+	return children, nil
+}
+
+// get lists properties with their sources; with a second command where values
+// from another host, or ones with line breaks, are among them.
+func (c *Client) get(ctx context.Context, name string, known func(string) bool, args ...string) ([]Dataset, error) {
+	list := func(columns string) (string, error) {
+		return c.zfs(ctx, append([]string{"get", "-Hp", "-o", columns}, args...), name)
+	}
+	out, err := list(withValues)
+	if err != nil {
+		return nil, err
+	}
+	datasets, doubtful := parseGet(out, known)
+	if !doubtful {
+		return datasets, nil
+	}
+	truth, err := list(withoutValues)
+	if err != nil {
+		return nil, err
+	}
+	return parseDoubtful(out, truth), nil
+}
+
+// Available returns the bytes that can still be written below the dataset:
+// what quotas and reservations of its parents leave. ErrNoParent when it does
+// not exist.
+func (c *Client) Available(ctx context.Context, name string) (int64, error) {
+	var bytes int64
+	err := c.viaLibrary(ctx, "list", name, func() error {
+		d, err := gozfs.GetDataset(name)
+		if err == nil {
+			bytes = int64(min(d.Avail, 1<<63-1))
+		}
+		return err
+	})
+	if errors.Is(err, ErrNotExist) {
+		err = &causeError{cause: ErrNoParent, err: err}
+	}
+	return bytes, err
+}
+
+// parent returns the dataset above a dataset, or that of a snapshot; "" for a
+// pool.
+func parent(name string) string {
+	if i := strings.LastIndexAny(name, "/@"); i >= 0 {
+		return name[:i]
+	}
+	return ""
+}
