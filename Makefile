@@ -35,6 +35,7 @@ guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine
 
 .PHONY: reboot
 reboot: build ## Tests that reboot a virtual machine
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/csi-call ./hack/csi-call
 	CGO_ENABLED=0 $(GO) test -tags vm -count 1 -timeout 30m ./test/e2e/reboot
 
 .PHONY: lint

@@ -1,0 +1,128 @@
+//go:build vm
+
+// Package reboot tests what needs more than one machine or more than one boot:
+// a storage host and a node, each a virtual machine of its own, joined by a
+// private network. It runs on the host and only drives the machines.
+package reboot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tarn-csi/tarn/test/harness"
+)
+
+const (
+	bootTimeout    = 5 * time.Minute
+	commandTimeout = 5 * time.Minute
+)
+
+// guest is a virtual machine that can be stopped and booted again.
+type guest struct {
+	t     *testing.T
+	root  string
+	name  string
+	flags []string
+	// background are commands that run until the guest ends.
+	background []*exec.Cmd
+}
+
+func newGuest(t *testing.T, name string, flags ...string) *guest {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guest{t: t, root: root, name: fmt.Sprintf("%s-%d", name, os.Getpid()), flags: flags}
+	t.Cleanup(func() { g.stop("--kill") })
+	return g
+}
+
+func (g *guest) script(name string) string { return filepath.Join(g.root, "hack", "vm", name) }
+
+// boot boots the guest with no service started.
+func (g *guest) boot() {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	args := append([]string{"--name", g.name, "--daemon", "--no-services", "--timeout", "2400"}, g.flags...)
+	c := exec.CommandContext(ctx, g.script("run"), args...)
+	if out, err := c.CombinedOutput(); err != nil {
+		g.t.Fatalf("boot %s: %v\n%s", g.name, err, out)
+	}
+}
+
+// stop powers the guest off, or with --kill cuts its power.
+func (g *guest) stop(flags ...string) {
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	// It may be down already.
+	_ = exec.CommandContext(ctx, g.script("stop"), append(flags, g.name)...).Run()
+	for _, c := range g.background {
+		_ = c.Wait()
+	}
+	g.background = nil
+}
+
+// try runs a shell script in the guest.
+func (g *guest) try(script string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	c := exec.CommandContext(ctx, g.script("exec"), g.name, "--", "bash", "-euo", "pipefail", "-c", script)
+	c.Dir = g.root
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// sh is try for what must succeed.
+func (g *guest) sh(script string) string {
+	g.t.Helper()
+	out, err := g.try(script)
+	if err != nil {
+		g.t.Fatalf("%s: %v\nscript: %s", g.name, err, script)
+	}
+	return out
+}
+
+// start runs a command in the guest until the guest ends; its output goes to a
+// file of the test.
+func (g *guest) start(argv ...string) {
+	g.t.Helper()
+	log, err := os.CreateTemp(g.t.TempDir(), g.name+"-*.log")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	c := exec.Command(g.script("exec"), append([]string{g.name, "--timeout", "2400", "--"}, argv...)...)
+	c.Dir, c.Stdout, c.Stderr = g.root, log, log
+	if err := c.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	g.background = append(g.background, c)
+	g.t.Cleanup(func() {
+		if g.t.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			g.t.Logf("--- %s: %s\n%s", g.name, strings.Join(argv, " "), b)
+		}
+	})
+}
+
+// call makes a CSI call in the guest and returns the answer as JSON.
+func (g *guest) call(method, request string) string {
+	g.t.Helper()
+	return g.sh(fmt.Sprintf("bin/csi-call %s %s", method, quote(request)))
+}
+
+// quote makes one word of a text for bash.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
