@@ -55,6 +55,7 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 	}
 	var v Volume
 	err = s.lock(ctx, "CreateVolume", c.id, func(ctx context.Context) error {
+		var err error // the operation may outlive this call
 		v, err = c.run(ctx)
 		return err
 	})

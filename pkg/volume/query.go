@@ -69,7 +69,10 @@ func (s *Service) records(ctx context.Context, name string) ([]*record, error) {
 		}
 		return nil
 	})
-	return list, err
+	if err != nil {
+		return nil, err // the operation may still run, and append
+	}
+	return list, nil
 }
 
 // Validate reports why a volume cannot serve all of the capabilities; empty
@@ -93,7 +96,10 @@ func (s *Service) Validate(ctx context.Context, volumeID string, caps []access.C
 		}
 		return nil
 	})
-	return reason, err
+	if err != nil {
+		return "", err // the operation may still run
+	}
+	return reason, nil
 }
 
 // Capacity returns the bytes that volumes with these parameters can still
@@ -107,15 +113,17 @@ func (s *Service) Capacity(ctx context.Context, parameters map[string]string, ca
 	if err != nil {
 		return 0, 0, 0, err
 	}
+	var bytes int64 // not a result: the operation may outlive this call
 	err = s.read(ctx, "GetCapacity", params.Pool, func(ctx context.Context) error {
-		available, err = s.cfg.Host.Available(ctx, p.cfg.Parent)
+		n, err := s.cfg.Host.Available(ctx, p.cfg.Parent)
+		bytes = n
 		return describe(err, "read what is available in %s", p.cfg.Parent)
 	})
 	if err != nil {
 		s.cfg.Log.WithError(err).WithField("pool", params.Pool).Error("capacity cannot be read")
 		return 0, 0, 0, err
 	}
-	return available, MinBytes, MaxBytes, nil
+	return bytes, MinBytes, MaxBytes, nil
 }
 
 // parseParamsForCapacity allows for a request without a protocol: what is
