@@ -35,6 +35,9 @@ func (f *Filesystems) Check(ctx context.Context, device, fsType string) error {
 	case errors.Is(err, exec.ErrNotFound):
 		return fault.New(fault.Unavailable, "%s cannot be checked: %w", device, err)
 	}
+	if strings.Contains(run.Stderr(err)+string(out), "Input/output error") {
+		return fault.New(fault.Unavailable, "%s cannot be read, so it is not mounted: %w", device, err)
+	}
 	return fault.New(fault.Precondition, "%s is not mounted: run fsck by hand: %w: %s", device, err, lastLine(out))
 }
 

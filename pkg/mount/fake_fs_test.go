@@ -89,6 +89,9 @@ func fakeE2fsck(w world, args []string) int {
 	if len(args) != 2 || args[0] != "-p" {
 		return complain(16, "Usage: e2fsck")
 	}
+	if w.mode("e2fsck") == "unreadable" {
+		return complain(8, "e2fsck: Input/output error while trying to open %s", args[1])
+	}
 	os.Stdout.WriteString("x: clean\nx: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.\n")
 	n, _ := strconv.Atoi(w.mode("e2fsck"))
 	return n

@@ -231,6 +231,11 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	w := newWorld(t)
+	w.set("e2fsck.mode", "unreadable")
+	if err := w.filesystems().Check(ctx, w.volume(t, mib), "ext4"); !errors.Is(err, fault.Unavailable) {
+		t.Errorf("a disk that cannot be read: %v", err)
+	}
+	w = newWorld(t)
 	if err := w.filesystems().Check(ctx, w.volume(t, mib), "xfs"); err != nil || w.get("calls") != "" {
 		t.Errorf("xfs: %v, started %s", err, w.get("calls"))
 	}

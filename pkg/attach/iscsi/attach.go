@@ -14,9 +14,11 @@ import (
 	"github.com/tarn-csi/tarn/pkg/run"
 )
 
-// loginRetries is how often iscsid tries again before it gives a first login
-// up.
-const loginRetries = 1
+// loginRetries is how often iscsid tries a first login again before it gives
+// up. The orchestrator repeats a call anyway, and without a retry a portal where
+// nobody listens, or a target that is not there, is known within a second
+// instead of after the login time-out.
+const loginRetries = 0
 
 // undoGrace is how long taking back a failed attach may take, beyond what
 // iscsid still needs to give up a login that nobody waits for any more.

@@ -83,7 +83,7 @@ func TestRecordOfALogin(t *testing.T) {
 	for key, want := range map[string]string{
 		"node.startup":                           "manual", // C26: no login at boot
 		"node.conn[0].startup":                   "manual",
-		"node.session.initial_login_retry_max":   "1",
+		"node.session.initial_login_retry_max":   "0",
 		"node.session.nr_sessions":               "1",
 		"node.session.timeo.replacement_timeout": "30",
 		"node.conn[0].timeo.login_timeout":       "7",
@@ -261,6 +261,21 @@ func TestKnownSessionIsScannedForItsDisk(t *testing.T) {
 	a.deviceTimeout = 2 * time.Second
 	if _, err := a.Attach(ctx, testTarget(), nil); err != nil {
 		t.Errorf("a session without its disk: %v", err)
+	}
+}
+
+// The kernel shows the disk's directory before the disk is complete.
+func TestHalfMadeDiskIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	a := w.attacher(io.Discard)
+	w.open(testIQN, testInitiator, open())
+	must(os.Rename(w.path("sys/block/sdbb"), w.path("later")))
+	if _, ok, err := a.Find(ctx, testTarget()); ok || err != nil {
+		t.Errorf("Find: %v, %v", ok, err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { must(os.Rename(w.path("later"), w.path("sys/block/sdbb"))) })
+	if _, err := a.Attach(ctx, testTarget(), nil); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -59,7 +59,7 @@ func (a *Attacher) waitDisk(ctx context.Context, t attach.Target, s session, kno
 			d = found
 			return ok, err
 		}
-		if !scanned {
+		if !scanned && !s.knows(t.LUN) {
 			scanned = true
 			return false, a.scan(ctx, s, t.LUN)
 		}

@@ -117,9 +117,8 @@ const authPrefix = "node.session.auth."
 // setting is a line of a node record.
 type setting struct{ key, value string }
 
-// settings are what a record of ours says. open-iscsi's own defaults wait two
-// minutes for a target that does not exist: with one retry a login ends after
-// twice the login time-out at most.
+// settings are what a record of ours says. With open-iscsi's own defaults a
+// login to a target that does not exist takes two minutes.
 func (a *Attacher) settings(c *chap.Credentials) []setting {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Seconds()))) }
 	list := []setting{

@@ -20,6 +20,7 @@ const loggedIn = "LOGGED_IN"
 // session is one of the kernel's sessions, as sysfs shows it.
 type session struct {
 	id        int
+	sys       string
 	dir       string
 	state     string
 	initiator string
@@ -55,7 +56,7 @@ func (a *Attacher) sessions(iqn string) ([]session, error) {
 		if err != nil || name != iqn {
 			continue // ended meanwhile, or another's
 		}
-		s := session{id: id, dir: dir}
+		s := session{id: id, sys: a.sys, dir: dir}
 		s.state, _ = attribute(dir, "state")
 		s.initiator, _ = attribute(dir, "initiatorname")
 		found = append(found, s)
@@ -64,8 +65,9 @@ func (a *Attacher) sessions(iqn string) ([]session, error) {
 	return found, nil
 }
 
-// disks returns the disks of a session. A LUN that the kernel has not made a
-// disk of yet is not among them.
+// disks returns the disks of a session. A LUN of which the kernel has not
+// finished to make a disk is not among them: its directory is there first, its
+// number and its place in /sys/block later.
 func (s session) disks() ([]disk, error) {
 	dirs, err := filepath.Glob(filepath.Join(s.dir, "device/target*/*:*:*:*"))
 	if err != nil {
@@ -82,10 +84,20 @@ func (s session) disks() ([]disk, error) {
 			continue
 		}
 		for _, b := range blocks {
+			if _, err := attribute(filepath.Join(s.sys, "block", b.Name()), "dev"); err != nil {
+				continue
+			}
 			found = append(found, disk{name: b.Name(), lun: lun, scsi: dir})
 		}
 	}
 	return found, nil
+}
+
+// knows reports whether the kernel has found the LUN, with its disk complete
+// or not.
+func (s session) knows(lun int) bool {
+	dirs, err := filepath.Glob(filepath.Join(s.dir, "device/target*/*:*:*:"+strconv.Itoa(lun)))
+	return err == nil && len(dirs) > 0
 }
 
 // disk returns the session's disk with that LUN.
