@@ -51,6 +51,9 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	if err := enter(c.HostRoot); err != nil {
 		return err
 	}
+	if err := keys.complete(c); err != nil {
+		return err
+	}
 	runner := run.New(log)
 	identity := &csi.Identity{Name: c.DriverName, Version: Version, Controller: c.Mode != config.Node, Ready: func() error { return nil }}
 	var controller *csi.Controller

@@ -13,10 +13,9 @@ import (
 // keys are the CHAP keys of this process.
 type keys struct{ master, node chap.Key }
 
-// readKeys reads what the mode needs. The master key is made at the first
-// start of mode all, where both sides are this process; elsewhere it must be
-// there, since a new one would lock every node out. A node without a key can
-// still use pools of other CHAP modes.
+// readKeys reads what the mode needs, before the root is changed: a container
+// has its secrets inside. A node without a key can still use pools of other
+// CHAP modes.
 func readKeys(c config.Config) (keys, error) {
 	var k keys
 	var err error
@@ -26,24 +25,35 @@ func readKeys(c config.Config) (keys, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return k, nil
 		}
-		return k, err
-	case !c.NeedsCHAPKey():
-		return k, nil
-	case c.Mode == config.All:
-		k.master, err = chap.CreateKey(c.MasterKeyFile)
-	default:
+	case c.NeedsCHAPKey():
 		k.master, err = chap.ReadKey(c.MasterKeyFile)
+		if errors.Is(err, fs.ErrNotExist) && c.Mode == config.All {
+			return k, nil // complete makes it
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: make it once with `tarn key --create`, and give each node its own with `tarn key NODE`", err)
 		}
 	}
-	if err != nil || c.Mode != config.All {
-		return k, err
+	return k, err
+}
+
+// complete makes the master key at the first start of mode all, on the host.
+// There both sides are this process; elsewhere a new key would lock every node
+// out.
+func (k *keys) complete(c config.Config) error {
+	if c.Mode != config.All || !c.NeedsCHAPKey() {
+		return nil
+	}
+	var err error
+	if k.master == nil {
+		if k.master, err = chap.CreateKey(c.MasterKeyFile); err != nil {
+			return err
+		}
 	}
 	name, err := ident.NodeName(c.NodeName)
 	if err != nil {
-		return k, err
+		return err
 	}
 	k.node = chap.NodeKey(k.master, name)
-	return k, nil
+	return nil
 }

@@ -28,3 +28,12 @@ func describe(err error, format string, args ...any) error {
 	}
 	return fmt.Errorf("%s: %w", tried, err)
 }
+
+// ofParent is describe for a command about a pool's parent: when that does not
+// exist, the pool is away, and nobody asked for something that is not there.
+func ofParent(err error, format string, args ...any) error {
+	if errors.Is(err, zfs.ErrNotExist) {
+		return fault.New(fault.Unavailable, "%s: %w: import the pool", fmt.Sprintf(format, args...), err)
+	}
+	return describe(err, format, args...)
+}

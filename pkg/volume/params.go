@@ -53,7 +53,7 @@ var zfsProperties = map[string]struct {
 	"logbias":        {values: `latency|throughput`},
 	"atime":          {values: `on|off`, protocol: NFS},
 	"xattr":          {values: `on|off|sa|dir`, protocol: NFS},
-	"acltype":        {values: `off|noacl|posix|posixacl|nfsv4`, protocol: NFS},
+	"acltype":        {values: `off|noacl|posix|posixacl`, protocol: NFS},
 	"copies":         {values: `[123]`},
 	"dedup":          {values: `on|off|verify|sha256(,verify)?|sha512(,verify)?|skein(,verify)?|edonr,verify`},
 	"primarycache":   {values: `all|none|metadata`},

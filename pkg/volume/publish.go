@@ -130,7 +130,7 @@ func (r *record) admits(node string, w publication) error {
 			return fault.New(fault.Precondition, "volume %s is published to node %s for writing (%s): publish it read-only, or unpublish it there first", r.id, other, have.Mode)
 		}
 		// A filesystem on a block device survives one writer alone.
-		if r.params.Protocol == ISCSI && w.Type == access.Mount && !(w.closed() && have.closed()) {
+		if r.params.Protocol == ISCSI && (w.Type == access.Mount || have.Type == access.Mount) && !(w.closed() && have.closed()) {
 			return fault.New(fault.Precondition, "volume %s is published to node %s: a filesystem over iscsi may have several readers or one writer", r.id, other)
 		}
 	}

@@ -56,7 +56,7 @@ func (s *Service) records(ctx context.Context, name string) ([]*record, error) {
 	err = s.read(ctx, "list", name, func(ctx context.Context) error {
 		datasets, err := s.cfg.ZFS.Children(ctx, p.cfg.Parent)
 		if err != nil {
-			return describe(err, "list pool %q", name)
+			return ofParent(err, "list pool %q", name)
 		}
 		for _, d := range datasets {
 			id := ident.VolumeID{Pool: name, Component: strings.TrimPrefix(d.Name, p.cfg.Parent+"/")}
@@ -117,7 +117,7 @@ func (s *Service) Capacity(ctx context.Context, parameters map[string]string, ca
 	err = s.read(ctx, "GetCapacity", params.Pool, func(ctx context.Context) error {
 		n, err := s.cfg.Host.Available(ctx, p.cfg.Parent)
 		bytes = n
-		return describe(err, "read what is available in %s", p.cfg.Parent)
+		return ofParent(err, "read what is available in %s", p.cfg.Parent)
 	})
 	if err != nil {
 		s.cfg.Log.WithError(err).WithField("pool", params.Pool).Error("capacity cannot be read")

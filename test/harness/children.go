@@ -18,7 +18,7 @@ import (
 // library starts them, by the kernel's process events (cn_proc). What the
 // children start themselves is listed apart.
 type Children struct {
-	fd     int
+	socket *os.File
 	parent int
 
 	mu      sync.Mutex
@@ -46,7 +46,7 @@ const (
 
 // WatchChildren begins to watch what the process with this pid starts.
 func WatchChildren(pid int) (*Children, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_CONNECTOR)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_CONNECTOR)
 	if err != nil {
 		return nil, fmt.Errorf("the kernel has no process events: %w", err)
 	}
@@ -67,23 +67,18 @@ func WatchChildren(pid int) (*Children, error) {
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	c := &Children{fd: fd, parent: pid, parents: map[int]int{}, seen: map[int]bool{}, changed: make(chan struct{}, 1)}
+	c := &Children{socket: os.NewFile(uintptr(fd), "process events"), parent: pid, parents: map[int]int{}, seen: map[int]bool{}, changed: make(chan struct{}, 1)}
 	go c.receive()
 	return c, nil
 }
 
 // Close ends the watch.
-func (c *Children) Close() error {
-	return errors.Join(unix.Shutdown(c.fd, unix.SHUT_RDWR), unix.Close(c.fd))
-}
+func (c *Children) Close() error { return c.socket.Close() }
 
 func (c *Children) receive() {
 	buf := make([]byte, 1<<16)
 	for {
-		n, _, err := unix.Recvfrom(c.fd, buf, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := c.socket.Read(buf)
 		c.mu.Lock()
 		if err != nil {
 			c.err = err // ENOBUFS: events were lost, and a count would be wrong

@@ -77,22 +77,40 @@ func (d *Daemon) Start(ctx context.Context) error {
 	return d.waitReady(ctx)
 }
 
-// waitReady probes until the daemon says that it is ready.
+// waitReady waits until the daemon says that it is ready, or ends.
 func (d *Daemon) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
+	ready := make(chan error, 1)
+	go func() { ready <- waitReady(ctx, d.conn) }()
+	select {
+	case err := <-ready:
+		return err
+	case end := <-d.end:
+		d.cmd = nil
+		return fmt.Errorf("the daemon ended: %w", end)
+	}
+}
+
+// WaitReady waits until a daemon is ready that something else started.
+func WaitReady(ctx context.Context, endpoint string) error {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(waitReady(ctx, conn), conn.Close())
+}
+
+// waitReady probes until the answer is yes.
+func waitReady(ctx context.Context, conn *grpc.ClientConn) error {
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		_, err := csiv0.NewIdentityClient(d.conn).Probe(ctx, &csiv0.ProbeRequest{}, grpc.WaitForReady(true))
+		_, err := csiv0.NewIdentityClient(conn).Probe(ctx, &csiv0.ProbeRequest{}, grpc.WaitForReady(true))
 		if err == nil {
 			return nil
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case end := <-d.end:
-			timer.Stop()
-			d.cmd = nil
-			return fmt.Errorf("the daemon ended: %w", end)
 		case <-ctx.Done():
 			timer.Stop()
 			return fmt.Errorf("the daemon is not ready in time: %w", err)

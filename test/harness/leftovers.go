@@ -32,7 +32,7 @@ func State(p Pool, dir string) ([]string, error) {
 		"node record":   "/etc/iscsi/nodes/*",
 		"stage record":  filepath.Join(dir, "state/node/*.json"),
 		"kept CHAP":     filepath.Join(dir, "state/chap/*"),
-		"device-mapper": "/dev/mapper/[!c]*",
+		"device-mapper": "/dev/mapper/[^c]*",
 	} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {

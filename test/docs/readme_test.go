@@ -1,0 +1,112 @@
+// Package docs holds the documentation to the code.
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tarn-csi/tarn/pkg/config"
+	"github.com/tarn-csi/tarn/pkg/volume"
+)
+
+const root = "../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// section returns what stands below a heading of the README.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(read(t, "README.md"), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("the README has no section %q", heading)
+	}
+	text, _, _ := strings.Cut(rest, "\n## ")
+	return text
+}
+
+func TestParameterTableIsComplete(t *testing.T) {
+	var listed []string
+	for line := range strings.Lines(section(t, "Parameters")) {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(first, -1) {
+			listed = append(listed, m[1])
+		}
+	}
+	slices.Sort(listed)
+	if known := volume.KnownParameters(); !slices.Equal(listed, known) {
+		t.Errorf("the README lists\n%q, the driver knows\n%q", listed, known)
+	}
+}
+
+func TestErrorTableNamesEveryCode(t *testing.T) {
+	text := section(t, "Errors")
+	for _, code := range []string{"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED",
+		"FAILED_PRECONDITION", "ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL"} {
+		if !strings.Contains(text, "| "+code+" |") {
+			t.Errorf("%s is missing", code)
+		}
+	}
+}
+
+func TestStorageClassIsOneThatTheDriverTakes(t *testing.T) {
+	_, rest, ok := strings.Cut(read(t, "README.md"), "```yaml\n")
+	block, _, ok2 := strings.Cut(rest, "```")
+	if !ok || !ok2 {
+		t.Fatal("the README has no YAML")
+	}
+	var class struct {
+		Kind        string
+		Provisioner string
+		Parameters  map[string]string
+	}
+	if err := yaml.Unmarshal([]byte(block), &class); err != nil {
+		t.Fatal(err)
+	}
+	if class.Kind != "StorageClass" || class.Provisioner != config.DefaultDriverName {
+		t.Errorf("it is %s of %s", class.Kind, class.Provisioner)
+	}
+	for key := range class.Parameters {
+		if !slices.Contains(volume.KnownParameters(), key) {
+			t.Errorf("parameter %s is unknown", key)
+		}
+	}
+}
+
+func TestMakeTargetsExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	found := regexp.MustCompile(`(?m)make ([a-z-]+)`).FindAllStringSubmatch(section(t, "Try it")+section(t, "Run it"), -1)
+	if len(found) < 3 {
+		t.Fatalf("the README names only %q", found)
+	}
+	for _, m := range found {
+		if !strings.Contains(makefile, "\n"+m[1]+":") {
+			t.Errorf("there is no target %s", m[1])
+		}
+	}
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, file := range []string{"README.md", "hack/vm/README.md", "docs/design.md", "docs/limitations.md"} {
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(read(t, file), -1) {
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(file), m[1])); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+}
