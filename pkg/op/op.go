@@ -5,8 +5,8 @@ package op
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -14,9 +14,9 @@ import (
 	"github.com/tarn-csi/tarn/pkg/fault"
 )
 
-// maxStuck is how many operations of one group may have outlived their own
-// deadline before further ones are refused: each holds a thread and a process
-// that nothing can end.
+// maxStuck is how many operations of one group may have outlived their context
+// before further ones are refused: each holds a thread and a process that
+// nothing can end.
 const maxStuck = 8
 
 // Spec describes an operation.
@@ -47,7 +47,7 @@ type Running struct {
 	Keys  []string
 	Group string
 	Since time.Time
-	// Overdue reports that it has outlived its own deadline.
+	// Overdue reports that its context has ended, and it has not.
 	Overdue bool
 }
 
@@ -81,11 +81,11 @@ func (t *Table) Do(ctx context.Context, s Spec, fn func(context.Context) error) 
 	}
 	result := make(chan error, 1)
 	go func() {
+		defer cancel() // after the end: until then an ended context means overdue
 		defer t.end(e)
-		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				result <- &PanicError{Value: p}
+				result <- &PanicError{Value: p, Stack: debug.Stack()}
 			}
 		}()
 		result <- fn(opCtx)
@@ -106,7 +106,11 @@ func (t *Table) Do(ctx context.Context, s Spec, fn func(context.Context) error) 
 }
 
 // PanicError is a panic inside an operation.
-type PanicError struct{ Value any }
+type PanicError struct {
+	Value any
+	// Stack is where it happened; it is no part of the text.
+	Stack []byte
+}
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
@@ -193,7 +197,7 @@ func (t *Table) stuck(group string) int {
 	return n
 }
 
-func (e *entry) overdue() bool { return errors.Is(e.ctx.Err(), context.DeadlineExceeded) }
+func (e *entry) overdue() bool { return e.ctx.Err() != nil }
 
 // Running returns the operations that run now, the oldest first.
 func (t *Table) Running() []Running {

@@ -25,8 +25,8 @@ import (
 // maxStderrBytes bounds what of a tool's complaint is kept in an error.
 const maxStderrBytes = 4 << 10
 
-// pipeGrace is how long a killed child's pipes may stay open in the hands of a
-// process that left its group.
+// pipeGrace is how long the pipes of a child that has ended may stay open in
+// the hands of a process that it left behind.
 const pipeGrace = 2 * time.Second
 
 // Cmd describes one child.
@@ -107,7 +107,7 @@ func New(log logrus.FieldLogger) *Runner {
 }
 
 // Run starts the child and returns its stdout. When ctx ends, the whole process
-// group is killed. Run returns only after the child has really ended, even when
+// group is killed. Run returns only after the group has really ended, even when
 // that takes longer than ctx: a process that SIGKILL cannot end still holds
 // what it held, and the caller's locks must outlive it. A caller that cannot
 // wait calls Run through pkg/op.
@@ -131,14 +131,16 @@ func (r *Runner) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	stderr := tail{limit: maxStderrBytes}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 
-	done := r.Track(c.Tool, verb(c.Args), line)
+	done := r.Track(c.Tool, c.mask(verb(c.Args)), line)
 	err := cmd.Run()
 	if cmd.Process != nil && ctx.Err() != nil {
-		// A member of the group may have been started after the first kill.
-		_ = killGroup(cmd.Process.Pid)
+		endGroup(cmd.Process.Pid)
+	}
+	if errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
+		err = nil // it ended well and left a daemon that holds its pipes
 	}
 	if err != nil {
-		e := &Error{Line: line, Code: -1, Stderr: c.mask(strings.TrimSpace(stderr.String())), Err: err}
+		e := &Error{Line: line, Code: -1, Stderr: c.complaint(&stderr), Err: err}
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			e.Code = exit.ExitCode()
@@ -186,30 +188,12 @@ func (r *Runner) Live() []Child {
 	return list
 }
 
-// mask replaces every secret of c in s.
-func (c Cmd) mask(s string) string {
-	for _, secret := range c.Secrets {
-		if secret != "" {
-			s = strings.ReplaceAll(s, secret, "[masked]")
-		}
-	}
-	return s
-}
-
 // environment is ours with the C locale: messages are told apart by their text.
 func environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG")
 	})
 	return append(env, "LC_ALL=C")
-}
-
-func killGroup(pid int) error {
-	err := syscall.Kill(-pid, syscall.SIGKILL)
-	if errors.Is(err, syscall.ESRCH) {
-		return os.ErrProcessDone
-	}
-	return err
 }
 
 // verb is the first argument that is no option: "create" of "zfs create -u".
@@ -221,19 +205,3 @@ func verb(args []string) string {
 	}
 	return ""
 }
-
-// tail keeps the last limit bytes written to it.
-type tail struct {
-	limit int
-	buf   []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.buf = append(t.buf, p...)
-	if over := len(t.buf) - t.limit; over > 0 {
-		t.buf = append(t.buf[:0], t.buf[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string { return string(t.buf) }
