@@ -1,0 +1,636 @@
+package sanityv0
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	csi "github.com/tarn-csi/tarn/proto/csi/v0"
+)
+
+// reference is an honest plugin of csi.v0 in memory. Its mounts are numbers in a
+// map and its data is bytes in another; everything else it does as the
+// specification says.
+type reference struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedControllerServer
+	csi.UnimplementedNodeServer
+
+	multiNode   bool // it supports volumes for several nodes
+	refuseBlock bool // it supports mounted volumes only
+	// latency is how long an operation takes. Whoever asks for the same volume
+	// meanwhile gets ABORTED; a caller that gives up does not end it.
+	latency time.Duration
+	idTail  string // appended to each id
+
+	mu      sync.Mutex
+	busy    map[string]bool
+	nodes   map[string]bool
+	volumes map[string]*refVolume // by id
+	staged  map[place]*csi.VolumeCapability
+	targets map[string]*refTarget // by target path
+	mounts  map[string]int        // mount lines by path
+	data    map[string][]byte     // by volume id
+	calls   map[string]int        // by method, those that were answered with OK
+	// volumesEver holds each name for which a volume was made, once for each time.
+	volumesEver []string
+}
+
+type refVolume struct {
+	*csi.Volume
+	request *csi.CreateVolumeRequest
+	grants  map[string]*csi.ControllerPublishVolumeRequest // by node id
+}
+
+type refTarget struct {
+	request  *csi.NodePublishVolumeRequest // without secrets
+	readonly bool
+}
+
+const (
+	refNode      = "node-1@192.0.2.11"
+	refOtherNode = "node-2@192.0.2.12"
+	refBlock     = 4096 // sizes are multiples of it
+	refMax       = 1 << 50
+)
+
+func newReference() *reference {
+	return &reference{
+		multiNode: true,
+		busy:      map[string]bool{},
+		nodes:     map[string]bool{refNode: true, refOtherNode: true},
+		volumes:   map[string]*refVolume{},
+		staged:    map[place]*csi.VolumeCapability{},
+		targets:   map[string]*refTarget{},
+		mounts:    map[string]int{},
+		data:      map[string][]byte{},
+		calls:     map[string]int{},
+	}
+}
+
+// serve listens on a socket of its own and returns its endpoint.
+func (r *reference) serve(t testing.TB, intercept grpc.UnaryServerInterceptor) string {
+	t.Helper()
+	socket := filepath.Join(shortDir(t), "csi.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		resp, err := next(ctx, req)
+		if err == nil {
+			r.mu.Lock()
+			r.calls[filepath.Base(info.FullMethod)]++
+			r.mu.Unlock()
+		}
+		return resp, err
+	}
+	chain := []grpc.UnaryServerInterceptor{count}
+	if intercept != nil {
+		chain = append(chain, intercept)
+	}
+	s := grpc.NewServer(grpc.ChainUnaryInterceptor(chain...))
+	csi.RegisterIdentityServer(s, r)
+	csi.RegisterControllerServer(s, r)
+	csi.RegisterNodeServer(s, r)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return "unix://" + socket
+}
+
+// shortDir is a temporary directory whose name leaves room for a socket and for
+// the paths in a call.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "v0-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// options are those that fit the reference at an endpoint.
+func (r *reference) options(t testing.TB, endpoint string) Options {
+	dir := shortDir(t)
+	return Options{
+		Endpoint:        endpoint,
+		Parameters:      map[string]string{"kind": "a"},
+		OtherParameters: map[string]string{"kind": "b"},
+		Secrets: Secrets{
+			CreateVolume:            map[string]string{"password": "sentinel-create"},
+			ControllerPublishVolume: map[string]string{"password": "sentinel-publish"},
+			NodeStageVolume:         map[string]string{"password": "sentinel-stage"},
+			NodePublishVolume:       map[string]string{"password": "sentinel-node-publish"},
+		},
+		VolumeSize:         1 << 20,
+		MultiNode:          r.multiNode,
+		RefusesOtherAccess: r.refuseBlock,
+		OtherNodeID:        refOtherNode,
+		StagingDir:         dir,
+		TargetDir:          dir,
+		Host:               Host{Mounted: r.hostMounted, Write: r.hostWrite, Read: r.hostRead},
+		Pause:              func(context.Context, string) error { return nil },
+		Timeout:            2 * time.Second,
+		RetryFor:           500 * time.Millisecond,
+	}
+}
+
+func (r *reference) hostMounted(path string) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mounts[path], nil
+}
+
+func (r *reference) hostWrite(path string, _ bool, data []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.targets[path]
+	if t == nil || r.mounts[path] == 0 {
+		return errors.New("nothing is mounted there")
+	}
+	if t.readonly {
+		return errors.New("read-only file system")
+	}
+	r.data[t.request.GetVolumeId()] = bytes.Clone(data)
+	return nil
+}
+
+func (r *reference) hostRead(path string, block bool, size int) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.targets[path]
+	if t == nil || r.mounts[path] == 0 {
+		return nil, errors.New("nothing is mounted there")
+	}
+	data := r.data[t.request.GetVolumeId()]
+	if block {
+		data = append(bytes.Clone(data), make([]byte, size)...)
+	}
+	if len(data) < size {
+		return nil, errors.New("no such file")
+	}
+	return data[:size], nil
+}
+
+// operate does work under the lock of one volume.
+func (r *reference) operate(id string, work func() error) error {
+	r.mu.Lock()
+	if r.busy[id] {
+		r.mu.Unlock()
+		return status.Errorf(codes.Aborted, "volume %q is busy", id)
+	}
+	r.busy[id] = true
+	r.mu.Unlock()
+	if r.latency > 0 {
+		<-time.After(r.latency)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.busy, id)
+	return work()
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+func notFound(what, id string) error { return status.Errorf(codes.NotFound, "no %s %q", what, id) }
+
+// wellFormed refuses a capability that lacks a part or has a mode of no known meaning.
+func wellFormed(c *csi.VolumeCapability) error {
+	mode := c.GetAccessMode().GetMode()
+	switch {
+	case c == nil:
+		return invalid("no capability")
+	case c.GetAccessType() == nil:
+		return invalid("no access type")
+	case mode == 0:
+		return invalid("no access mode")
+	case csi.VolumeCapability_AccessMode_Mode_name[int32(mode)] == "":
+		return invalid("access mode %d is not known", mode)
+	}
+	return nil
+}
+
+func allWellFormed(cs []*csi.VolumeCapability) error {
+	for _, c := range cs {
+		if err := wellFormed(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// multi reports whether the mode is one for several nodes.
+func multi(c *csi.VolumeCapability) bool {
+	return c.GetAccessMode().GetMode() >= csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+}
+
+func (r *reference) supports(cs ...*csi.VolumeCapability) error {
+	for _, c := range cs {
+		switch {
+		case c.GetBlock() != nil && r.refuseBlock:
+			return invalid("block volumes are not supported")
+		case multi(c) && !r.multiNode:
+			return invalid("%s is not supported", c.GetAccessMode().GetMode())
+		case c.GetMount() != nil && !slices.Contains([]string{"", "ext4", "xfs"}, c.GetMount().GetFsType()):
+			return invalid("the filesystem %q is not supported", c.GetMount().GetFsType())
+		}
+	}
+	return nil
+}
+
+// foreign reports whether an orchestrator leaves that key in the parameters.
+func foreign(key string) bool {
+	return strings.HasPrefix(key, "csi.storage.k8s.io/") || slices.Contains(orchestratorKeys, key)
+}
+
+// ownParameters drops the orchestrator's keys and refuses unknown ones.
+func ownParameters(m map[string]string) (map[string]string, error) {
+	own := map[string]string{}
+	for k, v := range m {
+		switch {
+		case foreign(k):
+		case k == "kind":
+			own[k] = v
+		default:
+			return nil, invalid("the parameter %q is not known", k)
+		}
+	}
+	return own, nil
+}
+
+func sameCapabilities(a, b []*csi.VolumeCapability) bool {
+	return slices.EqualFunc(a, b, func(x, y *csi.VolumeCapability) bool { return proto.Equal(x, y) })
+}
+
+// refID is the id of the volume of that name: as long for each.
+func refID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "ref/" + hex.EncodeToString(sum[:16])
+}
+
+func (r *reference) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: "org.example.reference", VendorVersion: "1"}, nil
+}
+
+func (r *reference) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{pluginCapability(csi.PluginCapability_Service_CONTROLLER_SERVICE)}}, nil
+}
+
+func pluginCapability(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
+	return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
+}
+
+func (r *reference) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+func (r *reference) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
+		return nil, invalid("name and volume_capabilities are required")
+	}
+	if err := allWellFormed(req.GetVolumeCapabilities()); err != nil {
+		return nil, err
+	}
+	if err := r.supports(req.GetVolumeCapabilities()...); err != nil {
+		return nil, err
+	}
+	parameters, err := ownParameters(req.GetParameters())
+	if err != nil {
+		return nil, err
+	}
+	if len(req.GetName()) > maxString || strings.ContainsRune(req.GetName(), 0) {
+		return nil, invalid("the name cannot be used")
+	}
+	required, limit := req.GetCapacityRange().GetRequiredBytes(), req.GetCapacityRange().GetLimitBytes()
+	if required < 0 || limit < 0 || limit > 0 && limit < required {
+		return nil, invalid("the range from %d to %d is none", required, limit)
+	}
+	if required > refMax {
+		return nil, status.Errorf(codes.OutOfRange, "%d bytes are too many", required)
+	}
+	size := (required + refBlock - 1) / refBlock * refBlock
+	if required == 0 {
+		if size = 2 << 20; limit > 0 {
+			size = min(size, limit/refBlock*refBlock)
+		}
+	}
+	id := refID(req.GetName()) + r.idTail
+	var answer *csi.CreateVolumeResponse
+	err = r.operate(id, func() error {
+		v := r.volumes[id]
+		switch {
+		case v == nil:
+			if limit > 0 && size > limit || size == 0 {
+				return status.Errorf(codes.OutOfRange, "no multiple of %d lies between %d and %d", refBlock, required, limit)
+			}
+			stored := proto.Clone(req).(*csi.CreateVolumeRequest)
+			stored.Parameters = parameters
+			v = &refVolume{
+				Volume:  &csi.Volume{Id: id, CapacityBytes: size, Attributes: map[string]string{"pool": "ref"}},
+				request: stored,
+				grants:  map[string]*csi.ControllerPublishVolumeRequest{},
+			}
+			r.volumes[id] = v
+			r.volumesEver = append(r.volumesEver, req.GetName())
+		case v.GetCapacityBytes() < required || limit > 0 && v.GetCapacityBytes() > limit:
+			return status.Errorf(codes.AlreadyExists, "the volume exists with %d bytes", v.GetCapacityBytes())
+		case !maps.Equal(v.request.GetParameters(), parameters):
+			return status.Error(codes.AlreadyExists, "the volume exists with other parameters")
+		case !sameCapabilities(v.request.GetVolumeCapabilities(), req.GetVolumeCapabilities()):
+			return status.Error(codes.AlreadyExists, "the volume exists with other capabilities")
+		}
+		answer = &csi.CreateVolumeResponse{Volume: proto.Clone(v.Volume).(*csi.Volume)}
+		return nil
+	})
+	return answer, err
+}
+
+func (r *reference) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	id := req.GetVolumeId()
+	if id == "" {
+		return nil, invalid("volume_id is required")
+	}
+	return &csi.DeleteVolumeResponse{}, r.operate(id, func() error {
+		if v := r.volumes[id]; v != nil && len(v.grants) > 0 {
+			return status.Errorf(codes.FailedPrecondition, "the volume is published to %v", slices.Sorted(maps.Keys(v.grants)))
+		}
+		delete(r.volumes, id)
+		delete(r.data, id)
+		return nil
+	})
+}
+
+func (r *reference) ControllerPublishVolume(_ context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+	id, node := req.GetVolumeId(), req.GetNodeId()
+	if id == "" || node == "" {
+		return nil, invalid("volume_id and node_id are required")
+	}
+	if err := wellFormed(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	err := r.operate(id, func() error {
+		v := r.volumes[id]
+		if v == nil {
+			return notFound("volume", id)
+		}
+		if !r.nodes[node] {
+			return notFound("node", node)
+		}
+		if have := v.grants[node]; have != nil {
+			if !proto.Equal(have.GetVolumeCapability(), req.GetVolumeCapability()) || have.GetReadonly() != req.GetReadonly() {
+				return status.Error(codes.AlreadyExists, "the volume is published there with another capability or readonly flag")
+			}
+			return nil
+		}
+		if !slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool { return proto.Equal(c, req.GetVolumeCapability()) }) {
+			return status.Error(codes.FailedPrecondition, "the volume was not made for that")
+		}
+		for other := range v.grants {
+			if !multi(req.GetVolumeCapability()) {
+				return status.Errorf(codes.FailedPrecondition, "the volume is published to %q", other)
+			}
+		}
+		v.grants[node] = proto.Clone(req).(*csi.ControllerPublishVolumeRequest)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerPublishVolumeResponse{PublishInfo: map[string]string{"portal": "192.0.2.1"}}, nil
+}
+
+func (r *reference) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	id, node := req.GetVolumeId(), req.GetNodeId()
+	if id == "" {
+		return nil, invalid("volume_id is required")
+	}
+	return &csi.ControllerUnpublishVolumeResponse{}, r.operate(id, func() error {
+		v := r.volumes[id]
+		if v == nil {
+			return notFound("volume", id)
+		}
+		if node == "" {
+			clear(v.grants)
+			return nil
+		}
+		if !r.nodes[node] {
+			return notFound("node", node)
+		}
+		delete(v.grants, node)
+		return nil
+	})
+}
+
+func (r *reference) ValidateVolumeCapabilities(_ context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	if req.GetVolumeId() == "" || len(req.GetVolumeCapabilities()) == 0 {
+		return nil, invalid("volume_id and volume_capabilities are required")
+	}
+	if err := allWellFormed(req.GetVolumeCapabilities()); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := r.volumes[req.GetVolumeId()]
+	if v == nil {
+		return nil, notFound("volume", req.GetVolumeId())
+	}
+	for _, want := range req.GetVolumeCapabilities() {
+		if !slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool { return proto.Equal(c, want) }) {
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: "the volume was not made for " + want.GetAccessMode().GetMode().String()}, nil
+		}
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{Supported: true}, nil
+}
+
+// Tokens of ListVolumes name the id after which the next page begins.
+const refToken = "after-"
+
+func (r *reference) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	if req.GetMaxEntries() < 0 {
+		return nil, invalid("max_entries is negative")
+	}
+	after, isToken := strings.CutPrefix(req.GetStartingToken(), refToken)
+	if req.GetStartingToken() != "" && !isToken {
+		return nil, status.Error(codes.Aborted, "starting_token is not one of ours")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	resp := &csi.ListVolumesResponse{}
+	for _, id := range slices.Sorted(maps.Keys(r.volumes)) {
+		if id <= after {
+			continue
+		}
+		if n := req.GetMaxEntries(); n > 0 && len(resp.GetEntries()) == int(n) {
+			resp.NextToken = refToken + resp.GetEntries()[n-1].GetVolume().GetId()
+			break
+		}
+		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: proto.Clone(r.volumes[id].Volume).(*csi.Volume)})
+	}
+	return resp, nil
+}
+
+func (r *reference) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	if err := allWellFormed(req.GetVolumeCapabilities()); err != nil {
+		return nil, err
+	}
+	if _, err := ownParameters(req.GetParameters()); err != nil {
+		return nil, err
+	}
+	if r.supports(req.GetVolumeCapabilities()...) != nil {
+		return &csi.GetCapacityResponse{}, nil
+	}
+	return &csi.GetCapacityResponse{AvailableCapacity: refMax}, nil
+}
+
+func (r *reference) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	resp := &csi.ControllerGetCapabilitiesResponse{}
+	for t := range csi.ControllerServiceCapability_RPC_Type(5) {
+		if t != csi.ControllerServiceCapability_RPC_UNKNOWN {
+			resp.Capabilities = append(resp.Capabilities, controllerCapability(t))
+		}
+	}
+	return resp, nil
+}
+
+func controllerCapability(t csi.ControllerServiceCapability_RPC_Type) *csi.ControllerServiceCapability {
+	return &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}}
+}
+
+func (r *reference) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
+	if id == "" || path == "" {
+		return nil, invalid("volume_id and staging_target_path are required")
+	}
+	if err := wellFormed(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(path) {
+		return nil, invalid("staging_target_path is relative")
+	}
+	return &csi.NodeStageVolumeResponse{}, r.operate(id, func() error {
+		v := r.volumes[id]
+		if v == nil {
+			return notFound("volume", id)
+		}
+		if have := r.staged[place{id, path}]; have != nil {
+			if !proto.Equal(have, req.GetVolumeCapability()) {
+				return status.Error(codes.AlreadyExists, "the volume is staged there with another capability")
+			}
+			return nil
+		}
+		if v.grants[refNode] == nil || !slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool { return proto.Equal(c, req.GetVolumeCapability()) }) {
+			return status.Error(codes.FailedPrecondition, "the volume is not published here for that")
+		}
+		r.staged[place{id, path}] = req.GetVolumeCapability()
+		if req.GetVolumeCapability().GetBlock() == nil {
+			r.mounts[path] = 1
+		}
+		return nil
+	})
+}
+
+func (r *reference) NodeUnstageVolume(_ context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
+	if id == "" || path == "" {
+		return nil, invalid("volume_id and staging_target_path are required")
+	}
+	return &csi.NodeUnstageVolumeResponse{}, r.operate(id, func() error {
+		if r.staged[place{id, path}] != nil {
+			delete(r.staged, place{id, path})
+			delete(r.mounts, path)
+		}
+		return nil
+	})
+}
+
+func (r *reference) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	id, target := req.GetVolumeId(), req.GetTargetPath()
+	if id == "" || target == "" {
+		return nil, invalid("volume_id and target_path are required")
+	}
+	if err := wellFormed(req.GetVolumeCapability()); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(target) {
+		return nil, invalid("target_path is relative")
+	}
+	req = proto.Clone(req).(*csi.NodePublishVolumeRequest)
+	req.NodePublishSecrets = nil
+	return &csi.NodePublishVolumeResponse{}, r.operate(id, func() error {
+		if r.volumes[id] == nil {
+			return notFound("volume", id)
+		}
+		if req.GetStagingTargetPath() == "" {
+			return status.Error(codes.FailedPrecondition, "staging_target_path is not set")
+		}
+		if r.staged[place{id, req.GetStagingTargetPath()}] == nil {
+			return status.Error(codes.FailedPrecondition, "the volume is not staged there")
+		}
+		if have := r.targets[target]; have != nil {
+			if !proto.Equal(have.request, req) {
+				return status.Error(codes.AlreadyExists, "the volume is published there with other arguments")
+			}
+			return nil
+		}
+		for other, have := range r.targets {
+			if have.request.GetVolumeId() == id && !multi(req.GetVolumeCapability()) {
+				return status.Errorf(codes.FailedPrecondition, "the volume is published at %s", other)
+			}
+		}
+		grant := r.volumes[id].grants[refNode]
+		r.targets[target] = &refTarget{request: req, readonly: req.GetReadonly() || grant.GetReadonly()}
+		r.mounts[target] = 1
+		return nil
+	})
+}
+
+func (r *reference) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	id, target := req.GetVolumeId(), req.GetTargetPath()
+	if id == "" || target == "" {
+		return nil, invalid("volume_id and target_path are required")
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, r.operate(id, func() error {
+		if have := r.targets[target]; have != nil && have.request.GetVolumeId() == id {
+			delete(r.targets, target)
+			if r.mounts[target]--; r.mounts[target] == 0 {
+				delete(r.mounts, target)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *reference) NodeGetId(context.Context, *csi.NodeGetIdRequest) (*csi.NodeGetIdResponse, error) {
+	return &csi.NodeGetIdResponse{NodeId: refNode}, nil
+}
+
+func (r *reference) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{nodeCapability(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)}}, nil
+}
+
+func nodeCapability(t csi.NodeServiceCapability_RPC_Type) *csi.NodeServiceCapability {
+	return &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}}
+}
