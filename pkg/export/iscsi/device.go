@@ -1,0 +1,131 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+)
+
+// Device is a block device as this host shows it.
+type Device struct {
+	Major, Minor uint32
+	SizeBytes    int64
+}
+
+// blkZNAME asks a zvol for its dataset: BLKZNAME, _IOR(0x12, 125, char[256]),
+// in OpenZFS's include/os/linux/spl/sys/types or sys/fs/zfs.h.
+const blkZNAME = 2<<30 | zvolNameBytes<<16 | 0x12<<8 | 125
+
+const zvolNameBytes = 256 // ZFS_MAX_DATASET_NAME_LEN
+
+const zvolDir = "/dev/zvol/"
+
+// HostDevice looks at the block device that path names now. A device found
+// under /dev/zvol must be the zvol of that name: udev sets the links some time
+// after the volumes come, go and are renamed, so one may still name another.
+func HostDevice(path string) (Device, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return Device{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Device{}, fmt.Errorf("%s is not a block device", path)
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return Device{}, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return Device{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Device{}, fmt.Errorf("%s is not a block device", path)
+	}
+	var size uint64
+	if err := ioctl(fd, unix.BLKGETSIZE64, unsafe.Pointer(&size)); err != nil {
+		return Device{}, fmt.Errorf("size of %s: %w", path, err)
+	}
+	if name, ok := strings.CutPrefix(path, zvolDir); ok {
+		if err := checkZvol(fd, name); err != nil {
+			return Device{}, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return Device{Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev), SizeBytes: int64(size)}, nil
+}
+
+// checkZvol compares the zvol behind fd with its name under /dev/zvol, in which
+// udev writes a blank as a plus sign.
+func checkZvol(fd int, name string) error {
+	var buf [zvolNameBytes]byte
+	if err := ioctl(fd, blkZNAME, unsafe.Pointer(&buf)); err != nil {
+		return fmt.Errorf("not a zvol: %w", err)
+	}
+	if zvol := unix.ByteSliceToString(buf[:]); strings.ReplaceAll(zvol, " ", "+") != name {
+		return fmt.Errorf("the link still names the zvol %s", zvol)
+	}
+	return nil
+}
+
+func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// The device link of a zvol appears some time after `zfs create` has returned.
+const (
+	firstPoll = time.Millisecond
+	maxPoll   = 100 * time.Millisecond
+)
+
+// poll calls try at short, growing intervals until it returns nil or ctx ends.
+// It returns the last error of try, and whether ctx ended by being cancelled.
+func poll(ctx context.Context, try func() error) (last error, cancelled bool) {
+	wait := firstPoll
+	for {
+		if last = try(); last == nil {
+			return nil, false
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return last, !errors.Is(ctx.Err(), context.DeadlineExceeded)
+		}
+		wait = min(wait*3/2+time.Microsecond, maxPoll)
+	}
+}
+
+// waitDevice returns the device at path as soon as it is a block device of the
+// wanted size. It looks only: nothing is ever made under /dev.
+func (e *Exporter) waitDevice(ctx context.Context, path string, sizeBytes int64) (Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.deviceWait)
+	defer cancel()
+	began := time.Now()
+	var d Device
+	err, cancelled := poll(ctx, func() (err error) {
+		if d, err = e.device(path); err == nil && d.SizeBytes != sizeBytes {
+			err = fmt.Errorf("%s has %d bytes, not %d", path, d.SizeBytes, sizeBytes)
+		}
+		return err
+	})
+	switch {
+	case cancelled:
+		return Device{}, fmt.Errorf("wait for the device: %w", ctx.Err())
+	case err != nil:
+		return Device{}, fault.New(fault.Unavailable, "the volume's device did not appear within %s: %w; see that udev runs, and repeat the call",
+			time.Since(began).Round(time.Millisecond), err)
+	}
+	return d, nil
+}

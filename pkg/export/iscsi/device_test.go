@@ -1,0 +1,111 @@
+package iscsi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+)
+
+// C13: the link of a zvol shows up late, first as nothing, then as something
+// that is not it yet.
+func TestC13DeviceIsWaitedFor(t *testing.T) {
+	h := fakeHost(t)
+	tries := 0
+	i := h.instanceWith(t, "a", func(c *Config) {
+		c.DeviceWait = 10 * time.Second
+		c.Device = func(path string) (Device, error) {
+			tries++
+			switch tries {
+			case 1, 2:
+				return Device{}, &os.PathError{Op: "stat", Path: path, Err: os.ErrNotExist}
+			case 3:
+				return Device{SizeBytes: zvolBytes / 2}, nil
+			}
+			return h.device(path)
+		}
+	})
+	v := grants(h.volume(t, 1), openA)
+	began := time.Now()
+	i.ensure(t, v)
+	if tries != 4 {
+		t.Errorf("looked %d times", tries)
+	}
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("three short waits took %s", d)
+	}
+}
+
+func TestC13DeviceThatNeverComes(t *testing.T) {
+	for name, device := range map[string]func(string) (Device, error){
+		"no link":     func(string) (Device, error) { return Device{}, os.ErrNotExist },
+		"wrong size":  func(string) (Device, error) { return Device{SizeBytes: zvolBytes + 512}, nil },
+		"plain file":  func(string) (Device, error) { return HostDevice("/etc/passwd") },
+		"no such dir": func(string) (Device, error) { return HostDevice("/dev/zvol/no-such-pool/x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := fakeHost(t)
+			empty := h.view(t)
+			i := h.instanceWith(t, "a", func(c *Config) { c.Device = device })
+			v := grants(h.volume(t, 1), openA)
+			if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+				t.Fatalf("Ensure: %v", err)
+			}
+			sameView(t, "without a device", empty, h.view(t))
+			// The wait is also bounded by the caller's deadline and ends when it leaves.
+			i.deviceWait = time.Hour
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			if err := i.Ensure(ctx, v); fault.Kind(err) != fault.Unavailable {
+				t.Fatalf("Ensure under a deadline: %v", err)
+			}
+			gone, leave := context.WithCancel(t.Context())
+			leave()
+			if err := i.Ensure(gone, v); !errors.Is(err, context.Canceled) {
+				t.Fatalf("Ensure of a caller that left: %v", err)
+			}
+			// The lock is not held while a device is waited for.
+			if err := i.Remove(t.Context(), uuid(2)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestHostDeviceWantsABlockDevice(t *testing.T) {
+	dir := t.TempDir()
+	for name, make := range map[string]func(string) error{
+		"plain file": func(p string) error { return os.WriteFile(p, nil, 0o600) },
+		"directory":  func(p string) error { return os.Mkdir(p, 0o700) },
+		"dangling":   func(p string) error { return os.Symlink(dir+"/nothing", p) },
+		"character":  func(p string) error { return os.Symlink("/dev/null", p) },
+		"nothing":    func(string) error { return nil },
+	} {
+		p := filepath.Join(dir, name)
+		must(t, make(p))
+		before := listing(t, dir)
+		if d, err := HostDevice(p); err == nil {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if after := listing(t, dir); before != after {
+			t.Errorf("%s: %q became %q", name, before, after)
+		}
+	}
+}
+
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintln(&b, e)
+	}
+	return b.String()
+}

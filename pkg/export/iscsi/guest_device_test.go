@@ -1,0 +1,133 @@
+//go:build guest
+
+package iscsi
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/run"
+)
+
+// C13: twenty fresh zvols are exported as soon as `zfs create` returns, most of
+// them before their link is there, and taken down and destroyed again.
+func TestGuestC13FreshZvols(t *testing.T) {
+	h := guestHost(t)
+	i := h.instance(t, "fresh")
+	late := 0
+	for k := range 20 {
+		v := grants(h.volume(t, k), chapA)
+		if _, err := os.Stat(v.Source); err != nil {
+			late++
+		}
+		i.ensure(t, v)
+		i.remove(t, v)
+		sh(t, "zfs", "destroy", zvolName(v.Source))
+	}
+	t.Logf("%d of 20 links were not there yet", late)
+}
+
+// C13: the queue of udev is held, so the link does not come.
+func TestGuestC13LinkIsHeldBack(t *testing.T) {
+	h := guestHost(t)
+	i := h.instance(t, "fresh")
+	sh(t, "udevadm", "settle", "--timeout=60")
+	sh(t, "udevadm", "control", "--stop-exec-queue")
+	release := func() { sh(t, "udevadm", "control", "--start-exec-queue") }
+	defer release()
+	v := grants(h.volume(t, 1), chapA)
+	usual := i.deviceWait
+	i.deviceWait = 300 * time.Millisecond
+	if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+		t.Errorf("Ensure without a link: %v", err)
+	}
+	if _, err := os.Lstat(v.Source); err == nil {
+		t.Error("something was made at the device's path")
+	}
+	i.deviceWait = usual
+	done := make(chan error, 1)
+	go func() { done <- i.Ensure(t.Context(), v) }()
+	select {
+	case err := <-done:
+		t.Errorf("Ensure did not wait: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	release()
+	if err := <-done; err != nil {
+		t.Errorf("Ensure when the link came: %v", err)
+	}
+	i.remove(t, v)
+}
+
+func TestGuestHostDevice(t *testing.T) {
+	h := guestHost(t)
+	i := h.instance(t, "fresh")
+	path := h.zvol(t)
+	d, err := i.waitDevice(t.Context(), path, zvolBytes)
+	must(t, err)
+	var st unix.Stat_t
+	must(t, unix.Stat(path, &st))
+	if d.Major != unix.Major(st.Rdev) || d.Minor != unix.Minor(st.Rdev) || d.SizeBytes != zvolBytes {
+		t.Errorf("%+v", d)
+	}
+
+	// A link that still names another zvol, as after a rename or a destroy.
+	target, err := os.Readlink(path)
+	must(t, err)
+	stale := zvolDir + guestPool + "/stale"
+	must(t, os.Symlink(target, stale))
+	defer func() { _ = os.Remove(stale) }()
+	if d, err := HostDevice(stale); err == nil || !strings.Contains(err.Error(), zvolName(path)) {
+		t.Errorf("a link to another zvol: %+v, %v", d, err)
+	}
+
+	// A block device under /dev/zvol that is none.
+	foreign := zvolDir + guestPool + "/foreign"
+	must(t, os.Symlink("/dev/vda", foreign))
+	defer func() { _ = os.Remove(foreign) }()
+	if _, err := os.Stat("/dev/vda"); err == nil {
+		if d, err := HostDevice(foreign); err == nil {
+			t.Errorf("a link to a disk: %+v", d)
+		}
+	}
+
+	// A blank in a dataset's name.
+	blank := guestPool + "/with blank"
+	sh(t, "zfs", "create", "-s", "-V", fmt.Sprint(zvolBytes), blank)
+	if _, err := i.waitDevice(t.Context(), zvolDir+guestPool+"/with+blank", zvolBytes); err != nil {
+		t.Error(err)
+	}
+}
+
+// C50: after a boot no module is loaded; Ready loads them by itself.
+func TestGuestC50ReadyLoadsTheModules(t *testing.T) {
+	h := guestHost(t)
+	log := logrus.New()
+	i := h.instanceWith(t, "fresh", func(c *Config) { c.Runner = run.New(log) })
+	must(t, h.fs.Rmdir(fabricDir))
+	for _, m := range []string{"iscsi_target_mod", "target_core_iblock", "target_core_mod"} {
+		sh(t, "modprobe", "-r", m)
+	}
+	if list, err := i.List(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("List without modules: %v, %v", list, err)
+	}
+	v := grants(h.volume(t, 1), chapA)
+	if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+		t.Errorf("Ensure without modules: %v", err)
+	}
+	i.remove(t, v)
+	for range 2 {
+		if err := i.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i.ensure(t, v)
+	i.remove(t, v)
+}
