@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -40,8 +41,11 @@ type Credentials struct {
 // String hides the passwords, so that no log line can carry them.
 func (c Credentials) String() string { return fmt.Sprintf("chap user %q", c.User) }
 
-// GoString is String, for %#v.
-func (c Credentials) GoString() string { return c.String() }
+// Format is String for every verb: %#v and %d would reach the fields.
+func (c Credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
+
+// MarshalText is String too: a JSON log marshals its fields.
+func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // KeySize is the length of master and node keys in bytes.
 const KeySize = sha256.Size
@@ -52,8 +56,11 @@ type Key []byte
 // String hides the key.
 func (Key) String() string { return "[key]" }
 
-// GoString hides the key.
-func (Key) GoString() string { return "[key]" }
+// Format hides the key from every verb.
+func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
+
+// MarshalText hides the key from a JSON log.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // Hex is the form in which keys are kept in files.
 func (k Key) Hex() string { return hex.EncodeToString(k) }
@@ -137,6 +144,6 @@ func FromSecrets(secrets map[string]string) (Credentials, error) {
 }
 
 // maxLength keeps a value within the kernel's buffer: MAX_USER_LEN and
-// MAX_PASS_LEN are 256 in drivers/target/iscsi/iscsi_target_auth.h and open-iscsi's AUTH_STR_MAX_LEN is 256,
-// both with the terminating zero.
+// MAX_PASS_LEN are 256 in drivers/target/iscsi/iscsi_target_auth.h and
+// open-iscsi's AUTH_STR_MAX_LEN is 256, both with the terminating zero.
 const maxLength = 255

@@ -19,19 +19,27 @@ func (s Store) path(uuid, node string) string {
 	return filepath.Join(s.Dir, uuid+"."+node+".json")
 }
 
+// pair is Credentials as the file holds it: with the passwords.
+type pair Credentials
+
 // Put keeps a pair, on disk before it returns.
 func (s Store) Put(uuid, node string, c Credentials) error {
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return err
-	}
-	raw, err := json.Marshal(c)
+	raw, err := json.Marshal(pair(c))
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(s.path(uuid, node), raw, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
+	f, err := newFile(s.path(uuid, node))
+	if err != nil {
 		return fmt.Errorf("keep a CHAP pair: %w", err)
 	}
-	return nil
+	defer f.Cleanup() //nolint:errcheck // nothing is left to do once it is renamed
+	if _, err := f.Write(raw); err != nil {
+		return fmt.Errorf("keep a CHAP pair: %w", err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("keep a CHAP pair: %w", err)
+	}
+	return syncDir(s.Dir)
 }
 
 // Get returns the kept pair, or false.
@@ -43,19 +51,48 @@ func (s Store) Get(uuid, node string) (Credentials, bool, error) {
 	if err != nil {
 		return Credentials{}, false, err
 	}
-	var c Credentials
-	if json.Unmarshal(raw, &c) != nil {
-		return c, false, fmt.Errorf("%s is damaged: remove it and publish the volume again", s.path(uuid, node))
+	var p pair
+	if json.Unmarshal(raw, &p) != nil || p.User == "" || p.Password == "" {
+		return Credentials{}, false, fmt.Errorf("%s is damaged: remove it and publish the volume again", s.path(uuid, node))
 	}
-	return c, true, nil
+	return Credentials(p), true, nil
 }
 
-// Remove forgets a pair; none is a success.
+// Remove forgets a pair, and what a Put that was cut off left of it; none is a
+// success.
 func (s Store) Remove(uuid, node string) error {
-	if err := os.Remove(s.path(uuid, node)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	path := s.path(uuid, node)
+	left, _ := filepath.Glob(unfinished(path) + "*")
+	for _, p := range append(left, path) {
+		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
+}
+
+// unfinished is how the names of files begin that are not yet path.
+func unfinished(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+}
+
+// newFile begins a root-only file beside path, and never in TMPDIR, where a
+// crash would leave a secret that nobody looks for.
+func newFile(path string) (*renameio.PendingFile, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
+}
+
+// syncDir makes a new name last over a loss of power.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // CreateKey makes a new random key file, root-only, unless there is one. Two
@@ -65,14 +102,11 @@ func CreateKey(path string) (Key, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
 	k = make(Key, KeySize)
 	if _, err := rand.Read(k); err != nil {
 		return nil, err
 	}
-	pending, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(0o600))
+	pending, err := newFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("make CHAP key: %w", err)
 	}
@@ -86,6 +120,9 @@ func CreateKey(path string) (Key, error) {
 	// A link, unlike a rename, does not replace what another process made.
 	if err := os.Link(pending.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make CHAP key: %w", err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return nil, err
 	}
 	return ReadKey(path)
 }
