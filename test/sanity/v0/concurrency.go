@@ -208,13 +208,10 @@ func checkTogetherUndo(c *C) {
 	c.at(v, created)
 }
 
-// deadlines are too short for a real operation; the second lets some of it happen.
-var deadlines = []time.Duration{time.Millisecond, 50 * time.Millisecond}
-
 // hurried sends a call with deadlines that it will hardly meet. What was begun
 // may be going on when the next one comes.
 func (c *C) hurried(what string, call func(ctx context.Context) error) {
-	for _, d := range deadlines {
+	for _, d := range c.o.Deadlines {
 		ctx, cancel := context.WithTimeout(once(c.ctx), d)
 		err := call(ctx)
 		cancel()

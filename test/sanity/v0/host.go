@@ -18,8 +18,9 @@ import (
 // since a plugin with fake mounts has no data: then they stay nil and the
 // checks of data are skipped.
 type Host struct {
-	// MakeDir makes a directory where there is none, as the orchestrator does
-	// before it names a path in a call.
+	// MakeDir makes a directory where there is nothing, as the orchestrator does
+	// before it names a path in a call. A file is left: it is the target path of a
+	// block volume that was published there before.
 	MakeDir func(path string) error
 	// Remove removes a file or an empty directory; nothing there is no error.
 	Remove func(path string) error
@@ -56,7 +57,12 @@ func (h Host) hasData() bool { return h.Write != nil && h.Read != nil }
 // LocalHost is the machine on which the suite runs, in its own mount namespace.
 func LocalHost() Host {
 	return Host{
-		MakeDir: func(path string) error { return os.MkdirAll(path, 0o750) },
+		MakeDir: func(path string) error {
+			if _, err := os.Lstat(path); err == nil {
+				return nil
+			}
+			return os.MkdirAll(path, 0o750)
+		},
 		Remove: func(path string) error {
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err

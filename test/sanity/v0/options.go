@@ -66,6 +66,9 @@ type Options struct {
 	// RetryFor bounds how long a call is repeated that is answered with ABORTED,
 	// and how long a plugin may need after a pause. Default: 30 s.
 	RetryFor time.Duration
+	// Deadlines are those of the calls that are cut off (the deadline/ checks).
+	// Default: 1 ms, 50 ms and 250 ms, too short for a real operation.
+	Deadlines []time.Duration
 	// Partial skips the checks of capabilities that the plugin does not offer.
 	// By default it must offer all five of csi.v0.
 	Partial bool
@@ -134,6 +137,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.RetryFor == 0 {
 		o.RetryFor = 30 * time.Second
+	}
+	if o.Deadlines == nil {
+		o.Deadlines = []time.Duration{time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond}
 	}
 	o.Host = o.Host.withDefaults()
 	return o, nil

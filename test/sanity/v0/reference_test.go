@@ -151,8 +151,9 @@ func (r *reference) options(t testing.TB, endpoint string) Options {
 		TargetDir:          dir,
 		Host:               Host{Mounted: r.hostMounted, Write: r.hostWrite, Read: r.hostRead},
 		Pause:              func(context.Context, string) error { return nil },
-		Timeout:            2 * time.Second,
-		RetryFor:           500 * time.Millisecond,
+		// Ample for a machine under load; no honest run comes near.
+		Timeout:  20 * time.Second,
+		RetryFor: 20 * time.Second,
 	}
 }
 
