@@ -137,6 +137,9 @@ func judge(t *testing.T, r sanityv0.Result, deviation string) {
 // wantClean fails the test unless nothing of any volume is left anywhere.
 func (d *Driver) wantClean(t *testing.T) {
 	t.Helper()
+	if v := d.Node.Violations(); len(v) > 0 {
+		t.Errorf("what must never be asked of a kernel: %q", v)
+	}
 	left := append(d.Node.Left(), d.Storage.Exports()...)
 	left = append(left, d.Storage.ExportFiles()...)
 	for _, name := range d.Storage.Pool.Names() {

@@ -177,4 +177,3 @@ func (a initiator) TargetOfDevice(major, minor int) (iqn string, lun int, ok boo
 	}
 	return "", 0, false
 }
-
