@@ -23,7 +23,7 @@ func TestCutOffAtEachStep(t *testing.T) {
 		name string
 		call func(e *env, protocol string) (any, error)
 	}{
-		{"create", func(e *env, protocol string) (any, error) { return e.Create(e.t.Context(), request("v", protocol)) }},
+		{"create", func(e *env, protocol string) (any, error) { return e.Create(e.t.Context(), ownRequest(protocol)) }},
 		{"publish", func(e *env, _ string) (any, error) {
 			return e.Publish(e.t.Context(), to(volume.Volume{ID: "tank/v"}, nodeA))
 		}},
@@ -85,6 +85,14 @@ func (e *env) unpublishIfThere() error {
 	return err
 }
 
+// ownRequest gives the root of an NFS volume a mode, which is set last.
+func ownRequest(protocol string) volume.CreateRequest {
+	if protocol == volume.NFS {
+		return with(request("v", protocol), "mode", "2770")
+	}
+	return request("v", protocol)
+}
+
 // wantAfter checks what a step of a life leads to.
 func (e *env) wantAfter(step, protocol, when string) {
 	e.t.Helper()
@@ -99,5 +107,8 @@ func (e *env) wantAfter(step, protocol, when string) {
 	default:
 		e.wantDatasets("v")
 		e.wantOpened()
+	}
+	if step == "create" && protocol == volume.NFS && e.Pool.RootOf(parent+"/v").Mode != 0o2770 {
+		e.t.Errorf("%s: the root is %+v", when, e.Pool.RootOf(parent+"/v"))
 	}
 }
