@@ -115,7 +115,9 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, known map[string]*
 			s.log(r.id).WithError(r.err).Error("a volume is not usable")
 			continue
 		}
-		if len(r.publications) == 0 {
+		// One that is remembered as published lost its publications otherwise
+		// than by a call, or gains them now: its lock decides.
+		if len(r.publications) == 0 && !s.published.has(r.uuid) {
 			continue
 		}
 		group.Go(func() error {

@@ -60,6 +60,10 @@ func TestReconcileRemovesStrays(t *testing.T) {
 		e.wantOpened()
 		e.publish(to(v, nodeA))
 		e.wantOpened(open(protocol, nodeA))
+		// The same service closes it too.
+		must(t, e.ZFS().Inherit(t.Context(), d.Name, "tarn:node.worker-a"))
+		must(t, e.Reconcile(t.Context()))
+		e.wantOpened()
 	})
 }
 
