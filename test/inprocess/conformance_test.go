@@ -73,7 +73,6 @@ var deviations = map[string]map[string]string{
 	"iscsi-block": {
 		withoutStaging: staging,
 		beyondVolume:   beyond,
-		"multi/other-target-other-arguments-is-ok": "the kernel writes through a read-only bind of a device node, so the device itself is read-only or not",
 	},
 }
 
