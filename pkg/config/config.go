@@ -106,7 +106,8 @@ func Default() Config {
 	}
 }
 
-// Read lays a file over c. An unknown key is an error that names its line.
+// Read lays a file over c. An unknown key is an error that names its line, and
+// so is a second document, which would be ignored.
 func (c *Config) Read(path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -117,11 +118,15 @@ func (c *Config) Read(path string) error {
 	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: more than one YAML document: put all settings into the first", path)
+	}
 	return nil
 }
 
 var (
-	driverName    = regexp.MustCompile(`^[a-z]([a-z0-9.-]*[a-z])?$`)
+	domain        = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+	letterAtEnds  = regexp.MustCompile(`^[a-z].*[a-z]$`)
 	parentPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.:-]*(/[A-Za-z0-9_.:][A-Za-z0-9_.: -]*)+$`)
 )
 
@@ -135,8 +140,8 @@ func (c *Config) Complete() error {
 	if !slices.Contains([]string{All, Controller, Node}, c.Mode) {
 		return bad("mode", c.Mode, "all, controller or node")
 	}
-	// csi.v0 wants letters at both ends, csi.v1 allows less than that elsewhere.
-	if len(c.DriverName) > 63 || !driverName.MatchString(c.DriverName) || !strings.Contains(c.DriverName, ".") {
+	// The letters at the ends are csi.v0's wish, the lower case is Kubernetes'.
+	if len(c.DriverName) > 63 || !domain.MatchString(c.DriverName) || !letterAtEnds.MatchString(c.DriverName) {
 		return bad("driverName", c.DriverName, "a reversed domain of at most 63 lower-case letters, digits, '-' and '.', with a letter at both ends")
 	}
 	if len(c.Protocols) == 0 {
@@ -159,14 +164,6 @@ func (c *Config) Complete() error {
 	if c.OperationTimeout < time.Second || c.OperationTimeout > time.Hour {
 		return bad("operationTimeout", c.OperationTimeout.String(), "from 1s to 1h")
 	}
-	for name, dir := range map[string]string{"stateDir": c.StateDir, "runDir": c.RunDir} {
-		if !filepath.IsAbs(dir) {
-			return bad(name, dir, "an absolute path")
-		}
-	}
-	if c.HostRoot != "" && !filepath.IsAbs(c.HostRoot) {
-		return bad("hostRoot", c.HostRoot, "an absolute path")
-	}
 	if c.IQNPrefix == "" {
 		c.IQNPrefix = "iqn.2026-01." + c.DriverName
 	}
@@ -179,8 +176,15 @@ func (c *Config) Complete() error {
 	if c.NodeKeyFile == "" {
 		c.NodeKeyFile = filepath.Join(c.StateDir, "node.key")
 	}
+	for _, path := range []struct{ name, value string }{
+		{"stateDir", c.StateDir}, {"runDir", c.RunDir}, {"masterKeyFile", c.MasterKeyFile}, {"nodeKeyFile", c.NodeKeyFile}, {"hostRoot", c.HostRoot},
+	} {
+		if !filepath.IsAbs(path.value) && (path.name != "hostRoot" || path.value != "") {
+			return bad(path.name, path.value, "an absolute path")
+		}
+	}
 	if _, err := c.Naming(); err != nil {
-		return err
+		return fmt.Errorf("iqnPrefix, instance: %w", err)
 	}
 	if _, err := c.Networks(); err != nil {
 		return err
@@ -195,27 +199,28 @@ func (c *Config) completePools() error {
 	if c.Mode != Node && len(c.Pools) == 0 {
 		return fault.New(fault.Invalid, "no pool is configured: give --pool NAME=PARENT and --address, or a file with pools")
 	}
-	seen := map[string]string{}
 	for i := range c.Pools {
 		p := &c.Pools[i]
 		if !ident.ValidPool(p.Name) {
-			return bad("pools.name", p.Name, fmt.Sprintf("at most %d lower-case letters, digits, '-' and '_'", ident.MaxPoolName))
+			return bad("pools.name", p.Name, fmt.Sprintf("at most %d lower-case letters, digits, '-' and '_', with no '-' or '_' at the ends", ident.MaxPoolName))
 		}
-		if len(p.Parent) > maxParent || !parentPattern.MatchString(p.Parent) || strings.Contains(p.Parent, "..") {
+		if len(p.Parent) > maxParent || !parentPattern.MatchString(p.Parent) || slices.ContainsFunc(strings.Split(p.Parent, "/"), dots) {
 			return bad("pools.parent", p.Parent, fmt.Sprintf("a dataset below a pool, such as tank/csi, of at most %d bytes", maxParent))
 		}
-		for what, other := range map[string]string{"name " + p.Name: seen["name "+p.Name], "parent " + p.Parent: seen["parent "+p.Parent]} {
-			if other != "" {
-				return fault.New(fault.Invalid, "pools: %s is given twice", what)
+		for _, other := range c.Pools[:i] {
+			if other.Name == p.Name {
+				return fault.New(fault.Invalid, "pools.name %q is given twice; each pool must have its own", p.Name)
+			}
+			if within(p.Parent, other.Parent) || within(other.Parent, p.Parent) {
+				return fault.New(fault.Invalid, "pools.parent %q and %q are one within the other; each pool must have its own", other.Parent, p.Parent)
 			}
 		}
-		seen["name "+p.Name], seen["parent "+p.Parent] = p.Name, p.Name
 		if len(p.Addresses) == 0 {
-			return fault.New(fault.Invalid, "pool %q has no address at which it is served: give addresses, or --address", p.Name)
+			return fault.New(fault.Invalid, "pools.addresses of %q is empty; it must be the addresses at which the pool is served (--address)", p.Name)
 		}
 		for _, a := range p.Addresses {
 			if _, err := ident.ParseAddress(a); err != nil {
-				return fmt.Errorf("pool %q: addresses: %w", p.Name, err)
+				return fmt.Errorf("pools.addresses of %q: %w", p.Name, err)
 			}
 		}
 		if p.ISCSIPort == 0 {
@@ -250,8 +255,21 @@ func (c *Config) completeNode() error {
 			return fmt.Errorf("nodeAddresses: %w", err)
 		}
 	}
+	for _, a := range c.PortalHints {
+		if _, err := ident.ParseAddress(a); err != nil {
+			return fmt.Errorf("portalHints (--address): %w", err)
+		}
+	}
 	return nil
 }
+
+// dots reports whether a component of a dataset's name is one that ZFS refuses.
+func dots(component string) bool {
+	return strings.Trim(component, ".") == "" || strings.Contains(component, "..")
+}
+
+// within reports whether a dataset is another, or below it.
+func within(dataset, parent string) bool { return strings.HasPrefix(dataset+"/", parent+"/") }
 
 func bad(setting, value, want string) error {
 	return fault.New(fault.Invalid, "%s is %q; it must be %s", setting, value, want)
@@ -277,7 +295,7 @@ func (c *Config) Networks() ([]netip.Prefix, error) {
 func SocketPath(endpoint string) (string, error) {
 	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//")
 	const maxSocketPath = 107 // sun_path with its final zero, unix(7)
-	if !filepath.IsAbs(path) || len(path) > maxSocketPath {
+	if !filepath.IsAbs(path) || len(path) > maxSocketPath || filepath.Clean(path) == "/" || strings.ContainsRune(path, 0) {
 		return "", bad("endpoint", endpoint, fmt.Sprintf("unix:///PATH with an absolute path of at most %d bytes", maxSocketPath))
 	}
 	return filepath.Clean(path), nil

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"strings"
 
@@ -10,6 +9,10 @@ import (
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/fault"
 )
+
+// endpointVariable is how an orchestrator tells where it wants the socket. It
+// wins over the file, which is the same for all, and not over a flag.
+const endpointVariable = "CSI_ENDPOINT"
 
 // Flags are the command line's settings. Those that were given win over the
 // file's.
@@ -25,12 +28,9 @@ type Flags struct {
 // Bind adds the flags to a set.
 func Bind(set *pflag.FlagSet) *Flags {
 	f := &Flags{values: Default(), set: set}
-	if e := os.Getenv("CSI_ENDPOINT"); e != "" {
-		f.values.Endpoint = e
-	}
 	v := &f.values
 	set.StringVar(&f.file, "config", "", "configuration file (YAML)")
-	set.StringVar(&v.Endpoint, "endpoint", v.Endpoint, "socket to serve on (default from CSI_ENDPOINT)")
+	set.StringVar(&v.Endpoint, "endpoint", v.Endpoint, "socket to serve on; "+endpointVariable+" is the same")
 	set.StringVar(&v.Mode, "mode", v.Mode, "services to serve: all, controller or node")
 	set.StringVar(&v.DriverName, "driver-name", v.DriverName, "name of the driver, and owner of the parent datasets")
 	set.StringSliceVar(&v.Protocols, "protocols", v.Protocols, "protocols to offer: nfs, iscsi")
@@ -56,13 +56,13 @@ func Bind(set *pflag.FlagSet) *Flags {
 // Load returns the valid configuration of file and flags.
 func (f *Flags) Load() (Config, error) {
 	c := Default()
-	if os.Getenv("CSI_ENDPOINT") != "" {
-		c.Endpoint = f.values.Endpoint
-	}
 	if f.file != "" {
 		if err := c.Read(f.file); err != nil {
 			return Config{}, err
 		}
+	}
+	if e := os.Getenv(endpointVariable); e != "" {
+		c.Endpoint = e
 	}
 	if err := f.overlay(&c); err != nil {
 		return Config{}, err
@@ -109,7 +109,10 @@ func (f *Flags) overlay(c *Config) error {
 	if c.Mode == Node && len(f.addresses) > 0 {
 		c.PortalHints = f.addresses
 	} else if len(f.addresses) > 0 && len(f.pools) == 0 {
-		return fmt.Errorf("--address belongs to --pool; in a file each pool has its addresses")
+		return fault.New(fault.Invalid, "--address belongs to --pool; in a file each pool has its addresses")
+	}
+	if f.set.Changed("chap") && len(f.pools) == 0 {
+		return fault.New(fault.Invalid, "--chap belongs to --pool; in a file each pool has its mode")
 	}
 	return nil
 }
