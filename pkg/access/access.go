@@ -59,6 +59,16 @@ func (m Mode) String() string {
 	return fmt.Sprintf("access mode %d", int(m))
 }
 
+// ParseMode reads what String writes of a known mode.
+func ParseMode(s string) (Mode, bool) {
+	for m, name := range modeNames {
+		if name == s {
+			return m, true
+		}
+	}
+	return 0, false
+}
+
 // MultiNode reports whether the mode lets several nodes have the volume at once.
 func (m Mode) MultiNode() bool {
 	return m == MultiNodeReaderOnly || m == MultiNodeSingleWriter || m == MultiNodeMultiWriter

@@ -103,7 +103,7 @@ func Printable(s string) string {
 			b.WriteString("...")
 			break
 		}
-		if !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
 			r = '?'
 		}
 		b.WriteRune(r)

@@ -84,6 +84,9 @@ func (r *PublishRequest) check() error {
 	if r.StagingPath == "" && r.VolumeContext[attributeEphemeral] == "true" {
 		return fault.New(fault.Invalid, "ephemeral volumes are not served: use a claim")
 	}
+	if r.StagingPath == "" {
+		return fault.New(fault.Precondition, "the staging path is missing: stage the volume, and name its staging path")
+	}
 	if err := checkPath("staging path", r.StagingPath); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -94,7 +95,7 @@ func TestPublishRequestsThatAreRefused(t *testing.T) {
 		"an id that is none": {func(r *PublishRequest) { r.VolumeID = "/etc" }, fault.NotFound},
 		"no target":          {func(r *PublishRequest) { r.TargetPath = "" }, fault.Invalid},
 		"a relative target":  {func(r *PublishRequest) { r.TargetPath = "a" }, fault.Invalid},
-		"no staging path":    {func(r *PublishRequest) { r.StagingPath = "" }, fault.Invalid},
+		"no staging path":    {func(r *PublishRequest) { r.StagingPath = "" }, fault.Precondition},
 		"a relative staging": {func(r *PublishRequest) { r.StagingPath = "a/b" }, fault.Invalid},
 		"one path for both":  {func(r *PublishRequest) { r.TargetPath = r.StagingPath }, fault.Invalid},
 		"no capability":      {func(r *PublishRequest) { r.Capability = access.Capability{} }, fault.Invalid},
@@ -151,6 +152,9 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		}
 	}
 	c := e.config()
+	if s, err := New(c); err != nil || s.Operations != c.Operations {
+		t.Errorf("the table of operations is another: %v", err)
+	}
 	c.NFSOptions, c.Operations, c.Log = nil, nil, nil
 	if _, err := New(c); err != nil {
 		t.Error(err)
@@ -166,4 +170,18 @@ func TestReadyNamesWhatIsNot(t *testing.T) {
 	e.s.Attachers[publish.NFS] = nfsClient{kernel: e.kernel, ready: fault.New(fault.Unavailable, "mount.nfs is missing")}
 	e.s.records.dir = e.path("gone")
 	wantKind(t, e.s.Ready(context.Background()), fault.Unavailable, "mount.nfs", "stage records")
+}
+
+func TestStageBeyondThePublicationIsRefused(t *testing.T) {
+	e := newEnv(t)
+	v := e.nfs("pvc-1")
+	r := v.stageRequest()
+	r.PublishContext = maps.Clone(r.PublishContext)
+	r.PublishContext[publish.KeyMode] = access.SingleNodeWriter.String()
+	r.Capability.Mode = access.MultiNodeMultiWriter
+	if err := e.stage(r); fault.Kind(err) != fault.Precondition {
+		t.Errorf("a stage for many nodes of what is published to one: %v", err)
+	}
+	r.Capability.Mode = access.SingleNodeWriter
+	must(t, e.stage(r))
 }

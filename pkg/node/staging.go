@@ -45,6 +45,10 @@ func (s *Service) newStaging(r *StageRequest) (*staging, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Mode.Known() && r.Capability.Mode.MultiNode() && !c.Mode.MultiNode() {
+		return nil, fault.New(fault.Precondition, "volume %s is published to this node as %s, which does not allow %s: publish it in that mode",
+			r.VolumeID, c.Mode, r.Capability.Mode)
+	}
 	if w.credentials, err = s.credentials(c, r.Secrets); err != nil {
 		return nil, err
 	}

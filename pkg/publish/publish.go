@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/ident"
@@ -25,6 +26,7 @@ const (
 const (
 	KeyProtocol  = "protocol"
 	KeyReadOnly  = "readonly"
+	KeyMode      = "mode"
 	KeyServer    = "server"
 	KeyShare     = "share"
 	KeyIQN       = "iqn"
@@ -47,6 +49,9 @@ type Context struct {
 	Protocol string
 	// ReadOnly says that the controller granted no write.
 	ReadOnly bool
+	// Mode is the access mode of the publication. It is unset in a context
+	// that an earlier version made.
+	Mode access.Mode
 
 	// Server is a literal IP address, IPv6 without brackets, or a host name;
 	// Share the absolute path of the export. Only for NFS.
@@ -71,6 +76,9 @@ func (c Context) Map() map[string]string {
 	m := map[string]string{KeyProtocol: c.Protocol}
 	if c.ReadOnly {
 		m[KeyReadOnly] = "true"
+	}
+	if c.Mode.Known() {
+		m[KeyMode] = c.Mode.String()
 	}
 	switch c.Protocol {
 	case NFS:
@@ -100,6 +108,10 @@ func Parse(m map[string]string) (Context, error) {
 	if s, ok := m[KeyReadOnly]; ok {
 		p.check(KeyReadOnly, s, s == "true" || s == "false")
 		c.ReadOnly = s == "true"
+	}
+	if s, ok := m[KeyMode]; ok {
+		c.Mode, ok = access.ParseMode(s)
+		p.check(KeyMode, s, ok)
 	}
 	switch c.Protocol {
 	case NFS:

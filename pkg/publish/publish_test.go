@@ -8,12 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/fault"
 )
 
 func nfs() Context {
-	return Context{Protocol: NFS, Server: "192.0.2.10", Share: "/tank/csi/pvc-1"}
+	return Context{Protocol: NFS, Mode: access.MultiNodeMultiWriter, Server: "192.0.2.10", Share: "/tank/csi/pvc-1"}
 }
 
 func iscsi() Context {
@@ -44,7 +45,7 @@ func TestMapAndParseAreInverse(t *testing.T) {
 func TestEveryKeyIsNeededAndNamed(t *testing.T) {
 	for _, c := range []Context{nfs(), iscsi()} {
 		for key := range c.Map() {
-			if key == KeyReadOnly {
+			if key == KeyReadOnly || key == KeyMode {
 				continue
 			}
 			m := c.Map()

@@ -212,7 +212,7 @@ func (s *Service) remember(r *record) {
 
 // publishContext is what the node needs; the portal is today's.
 func (s *Service) publishContext(p *pool, r *record, node string, pub publication) map[string]string {
-	c := publish.Context{Protocol: r.params.Protocol, ReadOnly: pub.closed()}
+	c := publish.Context{Protocol: r.params.Protocol, ReadOnly: pub.closed(), Mode: pub.Mode}
 	if c.Protocol == NFS {
 		c.Server = p.cfg.Addresses[0].String()
 		c.Share = r.mountpoint(p)

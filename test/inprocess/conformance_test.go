@@ -62,27 +62,6 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, 0o750)
 }
 
-// deviations are what the driver does otherwise than csi.v0 asks, by use, and
-// why. A check that is listed and does not fail fails the test.
-var deviations = map[string]map[string]string{
-	"nfs": {
-		withoutStaging: staging,
-		beyondVolume:   beyond,
-	},
-	"iscsi-ext4": {withoutStaging: staging},
-	"iscsi-block": {
-		withoutStaging: staging,
-		beyondVolume:   beyond,
-	},
-}
-
-const (
-	withoutStaging = "node-publish/without-staging-path-is-a-failed-precondition"
-	staging        = "pkg/node answers INVALID_ARGUMENT for an empty staging path, as for every empty path"
-	beyondVolume   = "stage/capability-beyond-the-volume-is-refused"
-	beyond         = "nothing tells the node for which modes a volume was made"
-)
-
 // The driver keeps to csi.v0 for each kind of volume, also when the daemon is
 // another one after each step of a volume's life, and leaves nothing behind.
 func TestConformance(t *testing.T) {
@@ -105,7 +84,7 @@ func TestConformance(t *testing.T) {
 				t.Errorf("stopped: %s", report.Stopped)
 			}
 			for _, r := range report.Results {
-				judge(t, r, deviations[u.name][r.Check.Name])
+				judge(t, r)
 			}
 			if restarts != 5 {
 				t.Errorf("%d restarts, want one at each of the 5 points", restarts)
@@ -115,7 +94,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func judge(t *testing.T, r sanityv0.Result, deviation string) {
+func judge(t *testing.T, r sanityv0.Result) {
 	t.Run(r.Check.Name, func(t *testing.T) {
 		for _, m := range r.Messages {
 			t.Logf("[%s] %s", r.Check.Section, m)
@@ -123,12 +102,8 @@ func judge(t *testing.T, r sanityv0.Result, deviation string) {
 		switch {
 		case r.State == sanityv0.Skipped:
 			t.SkipNow()
-		case deviation == "" && r.State == sanityv0.Failed:
+		case r.State == sanityv0.Failed:
 			t.Fail()
-		case deviation != "" && r.State != sanityv0.Failed:
-			t.Errorf("the check passes: take it off the list of deviations (%s)", deviation)
-		case deviation != "":
-			t.Skipf("known deviation: %s", deviation)
 		}
 	})
 }

@@ -104,7 +104,7 @@ func (g *guest) start(argv ...string) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	c := exec.Command(g.script("exec"), append([]string{g.name, "--timeout", "2400", "--"}, argv...)...)
+	c := exec.Command(g.script("exec"), append([]string{"--timeout", "2400", g.name, "--"}, argv...)...)
 	c.Dir, c.Stdout, c.Stderr = g.root, log, log
 	if err := c.Start(); err != nil {
 		g.t.Fatal(err)

@@ -5,6 +5,7 @@ package reboot
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -75,6 +76,9 @@ func field(t *testing.T, answer string, path ...string) string {
 func TestRebootWithVolumesPublished(t *testing.T) {
 	dir := t.TempDir()
 	net := filepath.Join(dir, "net")
+	if err := os.Mkdir(net, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	storage := newGuest(t, "storage", "--disk", filepath.Join(dir, "pool.img")+":2G", "--disk", filepath.Join(dir, "persist.img")+":256M", "--net", net+":1")
 	node := newGuest(t, "node", "--net", net+":2")
 	controller := []string{"bin/tarn", "serve", "--mode", "controller", "--pool", "tank=tank/csi", "--address", storageAddress, "--log-level", "debug"}
