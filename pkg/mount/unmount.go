@@ -10,14 +10,22 @@ import (
 	"github.com/tarn-csi/tarn/pkg/run"
 )
 
-// politeTimeout bounds the first attempt at an NFS mount, which asks the
-// server. When the caller's deadline is near, it is half of what is left.
-const politeTimeout = 10 * time.Second
+// The first attempt at an NFS mount gets most of the caller's time, and this
+// much when the caller sets no deadline.
+const politeTimeout = 2 * time.Minute
+
+// reserve is what is kept of the caller's time for the end of that attempt.
+const reserve = 10 * time.Second
 
 // Unmount takes away everything that is mounted at target, and verifies it in
 // the mount table: neither a tool's success nor its failure is believed.
 // Nothing mounted there is a success. No file or directory is removed or
-// looked at. An NFS mount whose server is dead is unmounted by force.
+// looked at.
+//
+// A dead NFS server does not keep a mount that nobody uses: the kernel takes it
+// out of the table first, and writes back and says good-bye to the server then.
+// That gets most of the time until ctx ends, since cutting it short can lose
+// what a killed process has written, and is then given up.
 //
 // Errors: fault.Precondition when something still uses the mount; the
 // context's error at the deadline.
@@ -73,7 +81,8 @@ func (m *Mounter) politely(ctx context.Context, top Info) error {
 	if isNFS(top.FSType) {
 		limit := politeTimeout
 		if deadline, ok := ctx.Deadline(); ok {
-			limit = min(limit, time.Until(deadline)/2)
+			left := time.Until(deadline)
+			limit = left - min(reserve, left/4)
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)

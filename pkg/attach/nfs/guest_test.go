@@ -1,0 +1,276 @@
+//go:build guest
+
+package nfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/tarn-csi/tarn/pkg/attach"
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/mount"
+	"github.com/tarn-csi/tarn/pkg/run"
+)
+
+// The tests behind the tag guest run as root in a virtual machine, with the
+// kernel's NFS server on the loopback. What is missing there is a failure,
+// never a skip.
+
+const (
+	poolName    = "tarnnfs"
+	exportsFile = "/etc/exports.d/tarn-nfs-test.exports"
+)
+
+// share is an exported ZFS filesystem.
+var share = sync.OnceValues(func() (string, error) {
+	if os.Getenv("TARN_GUEST") != "1" {
+		return "", errors.New("this test changes the machine: run it in a guest")
+	}
+	_ = exec.Command("zpool", "destroy", poolName).Run()
+	file := filepath.Join(os.TempDir(), poolName+".img")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 2<<30), os.MkdirAll(filepath.Dir(exportsFile), 0o755)); err != nil {
+		return "", err
+	}
+	line := "/" + poolName + "/v 127.0.0.0/8(rw,sync,no_subtree_check,no_root_squash) ::1(rw,sync,no_subtree_check,no_root_squash)\n"
+	if err := os.WriteFile(exportsFile, []byte(line), 0o600); err != nil {
+		return "", err
+	}
+	for _, c := range [][]string{
+		{"zpool", "create", "-m", "none", poolName, file},
+		{"zfs", "create", "-o", "mountpoint=/" + poolName + "/v", poolName + "/v"},
+		{"exportfs", "-r"},
+	} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w: %s", c, err, out)
+		}
+	}
+	return "/" + poolName + "/v", nil
+})
+
+type client struct {
+	t *testing.T
+	a *Attacher
+	m *mount.Mounter
+}
+
+func newClient(t *testing.T) client {
+	t.Helper()
+	if _, err := share(); err != nil {
+		t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	r := run.New(log)
+	return client{t, New(r), mount.New(r)}
+}
+
+// mount mounts the share and returns where.
+func (c client) mount(ctx context.Context, server string, options ...string) (string, error) {
+	c.t.Helper()
+	path, err := share()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	d, err := c.a.Attach(ctx, attach.Target{Server: server, Share: path}, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	dir := c.t.TempDir()
+	c.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := c.m.Unmount(ctx, dir); err != nil {
+			c.t.Error(err)
+		}
+	})
+	return dir, c.m.Mount(ctx, d.Path, dir, "nfs", Options(options), nil)
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// silence drops what is sent to the NFS port of an address, as a dead server
+// does, until the returned function is called.
+func silence(t *testing.T, address string) func() {
+	t.Helper()
+	family := "ip"
+	if strings.Contains(address, ":") {
+		family = "ip6"
+	}
+	for _, c := range []string{
+		"add table inet tarnsilence",
+		"add chain inet tarnsilence in { type filter hook input priority 0 ; }",
+		"add rule inet tarnsilence in " + family + " daddr " + address + " tcp dport 2049 drop",
+	} {
+		if out, err := exec.Command("nft", c).CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", c, err, out)
+		}
+	}
+	var once sync.Once
+	speak := func() { once.Do(func() { _ = exec.Command("nft", "delete table inet tarnsilence").Run() }) }
+	t.Cleanup(speak)
+	return speak
+}
+
+func TestGuestReady(t *testing.T) {
+	c := newClient(t)
+	if err := c.a.Ready(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGuestMount(t *testing.T) {
+	for _, server := range []string{"127.0.0.1", "::1", "localhost"} {
+		for _, options := range [][]string{nil, {"vers=3"}, {"nfsvers=4.1", "noatime"}} {
+			c := newClient(t)
+			ctx := within(t, time.Minute)
+			dir, err := c.mount(ctx, server, options...)
+			if err != nil {
+				t.Errorf("%s %v: %v", server, options, err)
+				continue
+			}
+			if err := os.WriteFile(dir+"/keep.txt", []byte("kept"), 0o600); err != nil {
+				t.Error(err)
+			}
+			info, err := c.m.At(ctx, dir)
+			if err != nil || len(info) != 1 {
+				t.Fatalf("%v, %v", info, err)
+			}
+			super := strings.Join(info[0].SuperOptions, ",") + ","
+			want := "vers=4.2,"
+			if len(options) > 0 {
+				want = strings.TrimPrefix(options[0], "nfs") + ","
+			}
+			if !strings.Contains(super, want) || !strings.Contains(super, "hard,") {
+				t.Errorf("%s %v: mounted with %s", server, options, super)
+			}
+			if err := c.m.Unmount(ctx, dir); err != nil {
+				t.Errorf("%s %v: %v", server, options, err)
+			}
+		}
+	}
+}
+
+func TestGuestRefusals(t *testing.T) {
+	c := newClient(t)
+	ctx := within(t, time.Minute)
+	dir := t.TempDir()
+	for source, kind := range map[string]error{
+		"127.0.0.1:/" + poolName + "/other": fault.Precondition, // not exported
+		"127.0.0.9:/" + poolName + "/v":     nil,                // any loopback address serves
+		"192.0.2.77:/" + poolName + "/v":    fault.Unavailable,  // no route, or nobody
+	} {
+		begin := time.Now()
+		err := c.m.Mount(ctx, source, dir, "nfs", Options(nil), nil)
+		t.Logf("%s: %s: %v", source, time.Since(begin).Round(time.Millisecond), err)
+		if kind != nil && !errors.Is(err, kind) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", source, err)
+		}
+		if err := c.m.Unmount(ctx, dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// C35: a mount that hangs is killed at its deadline and holds up nobody.
+func TestGuestC35MountFromADeadServer(t *testing.T) {
+	c := newClient(t)
+	speak := silence(t, "127.0.0.1")
+	for range 3 {
+		begin := time.Now()
+		_, err := c.mount(within(t, 4*time.Second), "127.0.0.1", "vers=3")
+		took := time.Since(begin).Round(time.Millisecond)
+		t.Logf("returned after %s: %v", took, err)
+		if !errors.Is(err, context.DeadlineExceeded) || took > 20*time.Second {
+			t.Errorf("after %s: %v", took, err)
+		}
+	}
+	if _, err := c.mount(within(t, time.Minute), "127.0.0.2", "vers=3"); err != nil {
+		t.Errorf("a healthy server: %v", err)
+	}
+	speak()
+	if _, err := c.mount(within(t, time.Minute), "127.0.0.1", "vers=3"); err != nil {
+		t.Errorf("the server answers again: %v", err)
+	}
+	if out, err := exec.Command("pgrep", "-l", "mount").CombinedOutput(); err == nil && strings.Contains(string(out), "mount.nfs") {
+		t.Errorf("processes are left: %s", out)
+	}
+}
+
+func TestGuestUnmountFromADeadServer(t *testing.T) {
+	for _, vers := range []string{"vers=4.2", "vers=3"} {
+		for _, dirty := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s dirty=%v", vers, dirty), func(t *testing.T) {
+				c := newClient(t)
+				dir, err := c.mount(within(t, time.Minute), "127.0.0.1", vers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var writer *exec.Cmd
+				if dirty {
+					writer = dirtyPages(t, dir+"/dirty")
+					defer func() { _ = writer.Wait() }()
+				}
+				speak := silence(t, "127.0.0.1")
+				defer speak()
+				if dirty { // as a pod ends: killed, with data that no server has
+					_ = writer.Process.Kill()
+				}
+				begin := time.Now()
+				err = c.m.Unmount(within(t, 15*time.Second), dir)
+				took := time.Since(begin).Round(time.Millisecond)
+				t.Logf("returned after %s: %v", took, err)
+				if took > 20*time.Second {
+					t.Errorf("the unmount took %s", took)
+				}
+				left, tableErr := c.m.At(context.Background(), dir)
+				if tableErr != nil || (err == nil) != (len(left) == 0) {
+					t.Errorf("%v, and mounted is %v, %v", err, left, tableErr)
+				}
+				// A killed process waits, unkillable, for its data to be written,
+				// and holds the mount as long.
+				if err != nil && !(dirty && errors.Is(err, fault.Precondition)) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// dirtyPages starts a process that has written to a file and holds it open.
+func dirtyPages(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("dd", "of="+path, "bs=64k", "status=none")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(make([]byte, 4<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if fi, err := os.Stat(path); err == nil && fi.Size() >= 3<<20 {
+			return cmd
+		}
+	}
+	t.Fatal("nothing was written")
+	return nil
+}
