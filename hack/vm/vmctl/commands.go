@@ -184,7 +184,6 @@ func startDaemon(args []string) error {
 // supervise keeps a daemon's guest until its end and reports on file 3 when it is up.
 func supervise(args []string) (int, error) {
 	report := os.NewFile(3, "report")
-	syscall.CloseOnExec(3)
 	g, err := superviseBoot(args)
 	if err != nil {
 		report.WriteString(err.Error())
@@ -260,18 +259,24 @@ func dial(name, word string) (*net.UnixConn, error) {
 // execIn runs one more command in a named guest.
 func execIn(args []string) (int, error) {
 	timeout, env, tty := defaultTimeout, []string(nil), false
-	args, err := flags(args, map[string]func(){"--tty": func() { tty = true }},
-		map[string]func(string) error{"--timeout": seconds(&timeout), "--env": addEnv(&env)})
+	options := func(args []string) ([]string, error) {
+		return flags(args, map[string]func(){"--tty": func() { tty = true }},
+			map[string]func(string) error{"--timeout": seconds(&timeout), "--env": addEnv(&env)})
+	}
+	args, err := options(args) // before the name and after it
 	if err != nil {
 		return 0, err
 	}
-	if len(args) > 1 && args[1] == "--" {
-		args = append(args[:1], args[2:]...)
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+		if args, err = options(args[1:]); err != nil {
+			return 0, err
+		}
 	}
-	if len(args) < 2 {
+	if len(args) == 0 {
 		return 0, usage("exec [--timeout SECONDS] [--env K=V]... [--tty] NAME -- COMMAND [ARG]...")
 	}
-	name := args[0]
 	conn, err := dial(name, "exec")
 	if err != nil {
 		return 0, err
@@ -291,7 +296,7 @@ func execIn(args []string) (int, error) {
 		}
 		conn.Close()
 	}()
-	status, err := converse(conn, command(newSetup(), args[1:], env, tty))
+	status, err := converse(conn, command(newSetup(), args, env, tty))
 	if errors.Is(err, errLost) {
 		select {
 		case err = <-ended:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
+	"syscall"
 )
 
 // Exit statuses beside those of the guest's command.
@@ -30,7 +32,22 @@ func usage(format string, args ...any) error {
 // A guest's qemu is to die with the thread that started it: that must be the main one.
 func init() { runtime.LockOSThread() }
 
+// keepFiles keeps what our caller has open to ourselves: a guest may outlive us, and whoever waits for the end of a pipe
+// would wait for the guest.
+func keepFiles() {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
 func main() {
+	keepFiles()
 	status, err := 0, error(nil)
 	switch command := append(os.Args, "")[1]; command {
 	case "run":
