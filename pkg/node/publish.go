@@ -179,19 +179,17 @@ func (s *Service) notStaged(p *publication, why string) error {
 }
 
 // bindable refuses a staging path that is not the live mount of the volume.
-// find has been asked, so staged holds the device as it is now.
+// find has been asked, so staged holds the device as it is now, and a mount of
+// the one that it was before is not taken for it.
 func (s *Service) bindable(p *publication, here []mount.Info) error {
 	if len(here) == 0 {
 		return s.notStaged(p, "nothing is mounted at "+p.staged.StagingPath)
 	}
 	top := here[len(here)-1]
-	disk := diskFSTypes[p.staged.FSType]
 	switch {
 	case !s.shows(top, p.staged):
 		return s.notStaged(p, fmt.Sprintf("%s holds a mount of %s", p.staged.StagingPath, top.Source))
-	case disk && (top.Major != p.staged.Major || top.Minor != p.staged.Minor):
-		return s.notStaged(p, "its disk has come back under another number")
-	case disk && top.FSType != p.staged.FSType:
+	case diskFSTypes[p.staged.FSType] && top.FSType != p.staged.FSType:
 		return s.notStaged(p, "it is mounted as "+top.FSType)
 	case !p.staged.ReadOnly && !p.ReadOnly && readOnlyNow(top):
 		return s.notStaged(p, "its filesystem has become read-only")

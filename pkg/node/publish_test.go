@@ -336,6 +336,8 @@ func TestPublishAsStaged(t *testing.T) {
 	n := e.nfs("pvc-3")
 	must(t, e.stage(n.stageRequest()))
 	r := n.publishRequest(e.path("t"))
+	r.Capability.FSType = "ext4"
+	wantKind(t, e.publish(r), fault.Precondition, "fs type nfs")
 	r.Capability.FSType = "nfs4"
 	must(t, e.publish(r))
 }
@@ -435,6 +437,9 @@ func TestAFailedPublishTakesBackWhatItBegan(t *testing.T) {
 					t.Fatalf("step %d: %v", k, err)
 				}
 				e.wantLines(target, 0)
+				if d := e.sessions[v.iqn]; d != nil && d.ro {
+					t.Errorf("step %d: the device is left read-only", k)
+				}
 				if !slices.Contains(e.effects, "mkdir") && !slices.Contains(e.effects, "mkfile") || mode == failBefore {
 					e.wantNoPath(target)
 				}

@@ -67,7 +67,7 @@ func (s *Service) taken(p *publication, i mount.Info) error {
 		return err
 	}
 	for _, other := range all {
-		if other.VolumeID != p.VolumeID && s.is(i, other) {
+		if s.is(i, other) {
 			return fault.New(fault.Exists, "volume %s is published at %s: unpublish it first", other.VolumeID, p.TargetPath)
 		}
 	}

@@ -44,9 +44,6 @@ func (s *Service) targetOf(n number) (iqn string, lun int, ok bool) {
 // of it counts; only of a disk that it has lost, the record does, and only for
 // the boot in which that was written.
 func (s *Service) isDisk(n number, r *stageRecord) bool {
-	if n.major == 0 || r.Protocol != publish.ISCSI {
-		return false
-	}
 	if iqn, lun, ok := s.targetOf(n); ok {
 		return iqn == r.Target.IQN && lun == r.Target.LUN
 	}

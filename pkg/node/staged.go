@@ -31,7 +31,7 @@ func (s *Service) unusable(ctx context.Context, w *staging, here []mount.Info, a
 		return "it is mounted there more than once", nil
 	case w.Protocol == publish.ISCSI && !attached:
 		return "its disk is gone", nil
-	case w.Protocol == publish.ISCSI && (top.Major != w.Major || top.Minor != w.Minor):
+	case !s.shows(top, &w.stageRecord):
 		return "its disk has come back under another number", nil
 	case w.Protocol == publish.ISCSI && top.Root != "/":
 		return "only a part of it is mounted there", nil

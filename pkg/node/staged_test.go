@@ -7,6 +7,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/publish"
 )
 
@@ -145,6 +146,59 @@ func TestADeadFilesystemThatIsStillPublishedIsNotStagedAnew(t *testing.T) {
 		must(t, e.publish(v.publishRequest(target)))
 		v.wantPublished(target, false)
 	}
+}
+
+func TestReadOnlyNow(t *testing.T) {
+	for options, want := range map[string]bool{
+		"rw": false, "rw,errors=remount-ro": false, "ro": true, "rw,emergency_ro": true, "rw,shutdown": true,
+	} {
+		if got := readOnlyNow(mount.Info{SuperOptions: strings.Split(options, ",")}); got != want {
+			t.Errorf("%s: %v", options, got)
+		}
+	}
+}
+
+func TestAFailedStageOfAPublishedVolumeLeavesThePublication(t *testing.T) {
+	e := newEnv(t)
+	v := e.nfs("pvc-1")
+	target := e.path("pods/uid1/mount")
+	must(t, e.stage(v.stageRequest()))
+	must(t, e.publish(v.publishRequest(target)))
+	e.remove(v.staging) // by hand
+	v.export.refuse = true
+	err := e.stage(v.stageRequest())
+	wantKind(t, err, fault.Precondition, "access denied")
+	if strings.Contains(err.Error(), "taken back") {
+		t.Errorf("nothing was to be taken back: %v", err)
+	}
+	v.wantPublished(target, false)
+	if r, err := e.s.records.stage(v.id, v.staging); r == nil || err != nil {
+		t.Errorf("the record is gone: %v", err)
+	}
+	v.export.refuse = false
+	must(t, e.unpublish(v, target))
+	must(t, e.unstage(v, v.staging))
+	e.wantClean()
+}
+
+func TestADiskMadeAnewDoesNotCutOffTheOldOne(t *testing.T) {
+	e := newEnv(t)
+	v := e.disk("pvc-1", ext4())
+	target := e.path("pods/uid1/mount")
+	must(t, e.stage(v.stageRequest()))
+	must(t, e.publish(v.publishRequest(target)))
+	e.remove(v.staging) // by hand
+	other := e.disk("pvc-2", ext4())
+	other.id, other.staging = v.id, v.staging
+	wantKind(t, e.stage(other.stageRequest()), fault.Precondition, target)
+	v.wantPublished(target, false)
+	must(t, e.unpublish(v, target))
+	must(t, e.stage(other.stageRequest()))
+	if e.sessions[v.iqn] != nil || e.sessions[other.iqn] == nil {
+		t.Error("the old disk is attached still, or the new one is not")
+	}
+	must(t, e.unstage(other, other.staging))
+	e.wantClean()
 }
 
 func TestAServerThatDoesNotAnswerIsWaitedFor(t *testing.T) {

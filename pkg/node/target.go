@@ -102,10 +102,8 @@ func kindOf(st fs.FileInfo) string {
 		return "a symbolic link"
 	case st.IsDir():
 		return "a directory"
-	case st.Mode().IsRegular() && st.Size() == 0:
-		return "an empty file"
 	case st.Mode().IsRegular():
-		return "a file with content"
+		return "a file"
 	}
 	return "a special file"
 }

@@ -112,6 +112,37 @@ func TestUnpublishOfALinkOrAForeignMount(t *testing.T) {
 	})
 }
 
+func TestUnpublishWithoutAnyRecordLeavesWhatOthersMake(t *testing.T) {
+	e := newEnv(t)
+	v := e.nfs("pvc-1")
+	target := e.path("pods/uid1/mount")
+	i := e.mounts[0]
+	i.Source, i.FSType, i.Target, i.Major = "user@host:/home", "fuse.sshfs", target, 0
+	e.add(i, false)
+	wantKind(t, e.unpublish(v, target), fault.Precondition, "fuse.sshfs")
+	e.remove(target)
+
+	// An NFS mount that may be anybody's, while the volume's own is known.
+	must(t, e.stage(v.stageRequest()))
+	i.Source, i.FSType = "192.0.2.77:/home", "nfs4"
+	e.add(i, false)
+	wantKind(t, e.unpublish(v, target), fault.Precondition, "192.0.2.77:/home")
+	e.wantLines(target, 1)
+}
+
+func TestUnpublishWithoutItsRecord(t *testing.T) {
+	eachKind(t, func(t *testing.T, e *env, v *vol) {
+		target := e.path("pods/uid1/mount")
+		must(t, e.stage(v.stageRequest()))
+		must(t, e.publish(v.publishRequest(target)))
+		must(t, e.s.records.removePublish(v.id, target))
+		must(t, e.unpublish(v, target))
+		e.wantNoPath(target)
+		must(t, e.unstage(v, v.staging))
+		e.wantClean()
+	})
+}
+
 func TestUnpublishOfADeviceThatIsNoVolume(t *testing.T) {
 	e := newEnv(t)
 	v := e.disk("pvc-1", block())

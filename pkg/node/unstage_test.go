@@ -75,6 +75,26 @@ func TestWithoutARecordAnotherVolumesMountIsNotTaken(t *testing.T) {
 	}
 }
 
+func TestWithoutARecordTheOthersRecordsAreNotInTheWay(t *testing.T) {
+	for _, kind := range []string{"nfs", "ext4"} {
+		e := newEnv(t)
+		v := volumes[kind](e)
+		for _, other := range []*vol{e.nfs("pvc-o1"), e.disk("pvc-o2", ext4()), e.disk("pvc-o3", block())} {
+			must(t, e.stage(other.stageRequest()))
+			defer func() {
+				must(t, e.unstage(other, other.staging))
+			}()
+		}
+		must(t, e.stage(v.stageRequest()))
+		must(t, e.s.records.removeStage(&stageRecord{VolumeID: v.id, StagingPath: v.staging}))
+		must(t, e.unstage(v, v.staging))
+		e.wantLines(v.staging, 0)
+		if e.sessions[v.iqn] != nil {
+			t.Error("the session is left")
+		}
+	}
+}
+
 func TestUnstageWhilePublishedChangesNothing(t *testing.T) {
 	eachKind(t, func(t *testing.T, e *env, v *vol) {
 		target := e.path("pods/uid1/mount")
