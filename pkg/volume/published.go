@@ -12,6 +12,27 @@ import (
 type published struct {
 	mu     sync.Mutex
 	byUUID map[string][]netip.Addr
+	// fresh are the volumes that were published since a listing began.
+	fresh map[string]bool
+}
+
+// beginListing begins a listing of every volume.
+func (p *published) beginListing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fresh = map[string]bool{}
+}
+
+// forget drops the volumes that the listing did not show, such as one that was
+// destroyed by hand.
+func (p *published) forget(listed func(uuid string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uuid := range p.byUUID {
+		if !listed(uuid) && !p.fresh[uuid] {
+			delete(p.byUUID, uuid)
+		}
+	}
 }
 
 func (p *published) set(uuid string, addresses []netip.Addr) {
@@ -25,6 +46,9 @@ func (p *published) set(uuid string, addresses []netip.Addr) {
 		return
 	}
 	p.byUUID[uuid] = addresses
+	if p.fresh != nil {
+		p.fresh[uuid] = true
+	}
 }
 
 func (p *published) addresses() []netip.Addr {

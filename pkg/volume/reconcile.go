@@ -81,6 +81,7 @@ func (s *Service) Reconcile(ctx context.Context) error {
 	known := map[string]*record{}
 	complete := true
 	s.touched.reset()
+	s.published.beginListing()
 	for _, name := range s.order {
 		if err := s.reconcilePool(ctx, s.pools[name], known); err != nil {
 			errs = append(errs, err)
@@ -90,6 +91,7 @@ func (s *Service) Reconcile(ctx context.Context) error {
 	// Exports of volumes that are gone can be told from those of a pool that
 	// is not imported only when every pool was read.
 	if complete {
+		s.published.forget(func(uuid string) bool { return known[uuid] != nil })
 		s.removeStray(ctx, known)
 	}
 	return errors.Join(errs...)

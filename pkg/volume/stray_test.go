@@ -1,6 +1,10 @@
 package volume_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/tarn-csi/tarn/pkg/volume"
+)
 
 // What is open although no property says so, as after a rollback of the pool, is
 // closed by the calls that promise a closed volume.
@@ -19,4 +23,15 @@ func TestStrayExportIsClosedByCalls(t *testing.T) {
 		e.wantOpened()
 		e.wantDatasets()
 	})
+}
+
+// A published volume that somebody destroyed by hand leaves no export.
+func TestExportOfADestroyedVolumeIsRemoved(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", volume.NFS)), nodeA))
+	e.wantOpened(open(volume.NFS, nodeA))
+	must(t, e.ZFS().UnmountByHand(parent+"/v"))
+	must(t, e.ZFS().Destroy(t.Context(), parent+"/v"))
+	must(t, e.Reconcile(t.Context()))
+	e.wantOpened()
 }

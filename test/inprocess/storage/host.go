@@ -21,8 +21,8 @@ import (
 	configfsfake "github.com/tarn-csi/tarn/pkg/export/configfs/fake"
 	"github.com/tarn-csi/tarn/pkg/export/iscsi"
 	"github.com/tarn-csi/tarn/pkg/export/nfs"
+	nfsfake "github.com/tarn-csi/tarn/pkg/export/nfs/fake"
 	"github.com/tarn-csi/tarn/pkg/ident"
-	"github.com/tarn-csi/tarn/pkg/run"
 	zfsfake "github.com/tarn-csi/tarn/pkg/zfs/fake"
 )
 
@@ -42,6 +42,8 @@ type Host struct {
 	Writes   *configfsfake.Injector
 	Naming   ident.Naming
 
+	nfs *nfsfake.Host
+
 	mu    sync.Mutex
 	disks map[string]*Disk // by zvol
 	minor uint32
@@ -51,9 +53,6 @@ type Host struct {
 // ends with the test.
 func New(t testing.TB) *Host {
 	t.Helper()
-	if err := installed(); err != nil {
-		t.Fatal(err)
-	}
 	// Paths travel in fields of at most 128 bytes, so t.TempDir is too long.
 	dir, err := os.MkdirTemp("", "tarn-")
 	if err != nil {
@@ -73,7 +72,7 @@ func New(t testing.TB) *Host {
 	if err := h.Pool.Make(Parent); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.server(); err != nil {
+	if h.nfs, err = nfsfake.New(filepath.Join(dir, "nfs")); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -105,7 +104,7 @@ type forgetful struct {
 }
 
 func (f forgetful) real() *nfs.Exporter {
-	return nfs.New(run.New(f.log), f.host.paths(), f.host.Naming.Instance(), f.log)
+	return nfs.New(f.host.nfs, f.host.nfs.Paths(), f.host.Naming.Instance(), f.log)
 }
 
 func (f forgetful) Ensure(ctx context.Context, v export.Volume) error {
