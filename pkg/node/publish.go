@@ -52,6 +52,11 @@ func (s *Service) publish(ctx context.Context, r *PublishRequest) error {
 	if err != nil {
 		return err
 	}
+	if at, err := s.records.stagesAt(p.TargetPath); err != nil {
+		return err
+	} else if len(at) > 0 {
+		return fault.New(fault.Exists, "%s is the staging path of volume %s: publish elsewhere", p.TargetPath, at[0].VolumeID)
+	}
 	old, err := s.records.publish(p.VolumeID, p.TargetPath)
 	if err != nil {
 		return err
@@ -88,12 +93,15 @@ func (s *Service) publish(ctx context.Context, r *PublishRequest) error {
 // the mount table does not show: where the record is lost, it is made so.
 func (s *Service) keep(ctx context.Context, p *publication, old *publishRecord) error {
 	if old != nil {
-		return nil
+		p.Version, p.DeviceReadOnly = old.Version, old.DeviceReadOnly
+		if *old == p.publishRecord {
+			return nil
+		}
 	}
 	if err := s.records.savePublish(&p.publishRecord); err != nil {
 		return err
 	}
-	if p.DeviceReadOnly {
+	if old == nil && p.DeviceReadOnly {
 		return s.Host.SetReadOnly(ctx, p.source, true)
 	}
 	return nil

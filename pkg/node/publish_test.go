@@ -264,6 +264,40 @@ func TestATargetThatIsTaken(t *testing.T) {
 	})
 }
 
+func TestStagingAndTargetPathsAreNotMixedUp(t *testing.T) {
+	eachKind(t, func(t *testing.T, e *env, v *vol) {
+		target := e.path("pods/uid1/mount")
+		must(t, e.stage(v.stageRequest()))
+		must(t, e.publish(v.publishRequest(target)))
+		before := len(e.effects)
+		wantKind(t, e.unpublish(v, v.staging), fault.Precondition, "staging path")
+		first := v.staging
+		v.staging = target
+		wantKind(t, e.stage(v.stageRequest()), fault.Exists)
+		if len(e.effects) != before {
+			t.Errorf("something was done: %v", e.effects[before:])
+		}
+		v.staging = e.path("staging/second")
+		must(t, e.stage(v.stageRequest()))
+		wantKind(t, e.publish(v.publishRequest(first)), fault.Exists, "staging path")
+	})
+}
+
+func TestAPublicationThatWasBoundAnewByHandIsNotedAnew(t *testing.T) {
+	e := newEnv(t)
+	v := e.disk("pvc-1", ext4())
+	target := e.path("pods/uid1/mount")
+	must(t, e.stage(v.stageRequest()))
+	must(t, e.publish(v.publishRequest(target)))
+	e.remove(target)
+	e.remove(v.staging)
+	e.drop(v.iqn)
+	must(t, e.stage(v.stageRequest()))
+	must(t, e.Bind(t.Context(), v.staging, target, false))
+	must(t, e.publish(v.publishRequest(target)))
+	wantKind(t, e.publish(v.publishRequest(e.path("pods/uid2/mount"))), fault.Precondition, target)
+}
+
 func TestTheTargetPathMayExistOrNot(t *testing.T) {
 	type made func(path string) error
 	dir := func(path string) error { return os.MkdirAll(path, 0o755) }

@@ -45,11 +45,11 @@ func (s *Service) stage(ctx context.Context, w *staging) error {
 			return err
 		}
 	}
-	if err := s.notAnothers(ctx, w); err != nil {
-		return err
-	}
 	here, err := s.Mounter.At(ctx, w.StagingPath)
 	if err != nil {
+		return err
+	}
+	if err := s.notAnothers(ctx, w, here); err != nil {
 		return err
 	}
 	if w.block() {
@@ -79,8 +79,9 @@ func (s *Service) follow(ctx context.Context, w *staging, found *stageRecord) er
 	return nil
 }
 
-// notAnothers refuses a staging path where another volume is staged now.
-func (s *Service) notAnothers(ctx context.Context, w *staging) error {
+// notAnothers refuses a staging path where another volume is staged now, or any
+// is published.
+func (s *Service) notAnothers(ctx context.Context, w *staging, here []mount.Info) error {
 	all, err := s.records.stagesAt(w.StagingPath)
 	if err != nil {
 		return err
@@ -93,6 +94,15 @@ func (s *Service) notAnothers(ctx context.Context, w *staging) error {
 			return err
 		} else if live {
 			return fault.New(fault.Exists, "volume %s is staged at %s: unstage it first", other.VolumeID, w.StagingPath)
+		}
+	}
+	published, err := s.records.publishesAt(w.StagingPath)
+	if err != nil {
+		return err
+	}
+	for _, p := range published {
+		if slices.ContainsFunc(here, func(i mount.Info) bool { return s.is(i, p) }) {
+			return fault.New(fault.Exists, "volume %s is published at %s: stage elsewhere", p.VolumeID, w.StagingPath)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount"
 )
 
@@ -27,6 +28,11 @@ func (s *Service) unpublish(ctx context.Context, volumeID, targetPath string) er
 	r, err := s.records.publish(volumeID, targetPath)
 	if err != nil {
 		return err
+	}
+	if at, err := s.records.stagesAt(targetPath); err != nil {
+		return err
+	} else if len(at) > 0 {
+		return fault.New(fault.Precondition, "%s is the staging path of volume %s: unstage it", targetPath, at[0].VolumeID)
 	}
 	here, err := s.Mounter.At(ctx, targetPath)
 	if err != nil {
