@@ -209,7 +209,9 @@ func checkTogetherUndo(c *C) {
 }
 
 // hurried sends a call with deadlines that it will hardly meet. What was begun
-// may be going on when the next one comes.
+// may be going on when the next one comes, and then has the volume's lock. What
+// was not yet begun must not begin later: after a repeat and a deletion, such a
+// straggler would bring the volume back.
 func (c *C) hurried(what string, call func(ctx context.Context) error) {
 	for _, d := range c.o.Deadlines {
 		ctx, cancel := context.WithTimeout(once(c.ctx), d)

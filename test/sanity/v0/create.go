@@ -96,7 +96,7 @@ func checkCreateOtherParameters(c *C) {
 // so before it looks for the name.
 func checkCreateOtherAccess(c *C) {
 	_, err := c.repeat(c.base(), func(m *csi.CreateVolumeRequest) {
-		m.VolumeCapabilities = []*csi.VolumeCapability{c.o.otherAccess(singleWriter)}
+		m.VolumeCapabilities = []*csi.VolumeCapability{c.o.otherAccess()}
 	})
 	c.want(err, "CreateVolume again with the other access type", codes.AlreadyExists, codes.InvalidArgument)
 }
@@ -176,7 +176,7 @@ func checkCreateUnsupported(c *C) {
 		caps = append(caps, c.o.capability(multiWriter))
 	}
 	if c.o.RefusesOtherAccess {
-		caps = append(caps, c.o.otherAccess(singleWriter))
+		caps = append(caps, c.o.otherAccess())
 	}
 	if len(caps) == 0 {
 		c.Skipf("the options name no capability that the plugin refuses")
@@ -208,7 +208,7 @@ func checkCreateUnsupportedAmong(c *C) {
 // checkCreateMixed: the volume must be usable in each of the ways asked for, so
 // a plugin refuses or really supports both.
 func checkCreateMixed(c *C) {
-	both := []*csi.VolumeCapability{c.o.capability(singleWriter), c.o.otherAccess(singleWriter)}
+	both := []*csi.VolumeCapability{c.o.capability(singleWriter), c.o.otherAccess()}
 	r := with(c.createRequest("mixed"), func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = both })
 	resp, err := c.controller.CreateVolume(c.ctx, r)
 	if !c.want(err, "CreateVolume for block and mount", codes.OK, codes.InvalidArgument) || err != nil {

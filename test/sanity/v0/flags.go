@@ -1,6 +1,7 @@
 package sanityv0
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -73,12 +74,11 @@ func (f *Flags) Options(w io.Writer) (Options, error) {
 		return o, fmt.Errorf("size: %w", err)
 	}
 	if f.secrets != "" {
-		file, err := os.Open(f.secrets)
+		data, err := os.ReadFile(f.secrets)
 		if err != nil {
 			return o, err
 		}
-		defer file.Close()
-		d := yaml.NewDecoder(file)
+		d := yaml.NewDecoder(bytes.NewReader(data))
 		d.KnownFields(true)
 		if err := d.Decode(&o.Secrets); err != nil {
 			return o, fmt.Errorf("%s: %w", f.secrets, err)
@@ -97,7 +97,7 @@ func (f *Flags) Options(w io.Writer) (Options, error) {
 		}
 	}
 	if f.verbose {
-		o.Log = func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+		o.Log = func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	}
 	return o, nil
 }

@@ -2,6 +2,7 @@ package sanityv0
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -70,12 +71,11 @@ func LocalHost() Host {
 			return nil
 		},
 		Mounted: func(path string) (int, error) {
-			table, err := os.Open("/proc/self/mountinfo")
+			table, err := os.ReadFile("/proc/self/mountinfo")
 			if err != nil {
 				return 0, err
 			}
-			defer table.Close()
-			return countMounts(table, resolved(path))
+			return countMounts(bytes.NewReader(table), resolved(path))
 		},
 		Write: localWrite,
 		Read:  localRead,
@@ -154,12 +154,11 @@ func localRead(path string, block bool, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	data := make([]byte, size)
-	if _, err := io.ReadFull(f, data); err != nil {
-		return nil, fmt.Errorf("read %d bytes of %s: %w", size, path, err)
+	if _, err = io.ReadFull(f, data); err != nil {
+		err = fmt.Errorf("read %d bytes of %s: %w", size, path, err)
 	}
-	return data, nil
+	return data, errors.Join(err, f.Close())
 }
 
 func mustBeBlockDevice(path string) error {

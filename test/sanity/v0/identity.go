@@ -235,7 +235,7 @@ func wantCapabilities[E ~int32](c *C, list []E, known map[int32]string) {
 func checkPluginCapabilities(c *C) {
 	resp, err := c.identity.GetPluginCapabilities(c.ctx, &csi.GetPluginCapabilitiesRequest{})
 	c.must(err, "GetPluginCapabilities")
-	var list []csi.PluginCapability_Service_Type
+	list := make([]csi.PluginCapability_Service_Type, 0, len(resp.GetCapabilities()))
 	for _, v := range resp.GetCapabilities() {
 		list = append(list, v.GetService().GetType())
 	}
@@ -248,7 +248,7 @@ func checkPluginCapabilities(c *C) {
 func checkControllerCapabilities(c *C) {
 	resp, err := c.controller.ControllerGetCapabilities(c.ctx, &csi.ControllerGetCapabilitiesRequest{})
 	c.must(err, "ControllerGetCapabilities")
-	var list []csi.ControllerServiceCapability_RPC_Type
+	list := make([]csi.ControllerServiceCapability_RPC_Type, 0, len(resp.GetCapabilities()))
 	for _, v := range resp.GetCapabilities() {
 		list = append(list, v.GetRpc().GetType())
 	}
@@ -258,7 +258,7 @@ func checkControllerCapabilities(c *C) {
 func checkNodeCapabilities(c *C) {
 	resp, err := c.node.NodeGetCapabilities(c.ctx, &csi.NodeGetCapabilitiesRequest{})
 	c.must(err, "NodeGetCapabilities")
-	var list []csi.NodeServiceCapability_RPC_Type
+	list := make([]csi.NodeServiceCapability_RPC_Type, 0, len(resp.GetCapabilities()))
 	for _, v := range resp.GetCapabilities() {
 		list = append(list, v.GetRpc().GetType())
 	}

@@ -217,7 +217,7 @@ func createMutants() []mutant {
 		{name: "a refused repeat grows the volume", caught: "create/refused-repeat-leaves-the-volume",
 			fault: onRepeat(func(m createReq, v *refVolume) {
 				if want := m.GetCapacityRange().GetRequiredBytes(); want > v.GetCapacityBytes() && want < refMax {
-					v.Volume.CapacityBytes = want - 1
+					v.CapacityBytes = want - 1
 				}
 			})},
 		{name: "unknown parameters are ignored", caught: "create/unknown-parameter-is-refused",

@@ -428,7 +428,8 @@ func lifecycleMutants() []mutant {
 	}
 }
 
-func slow(r *reference) { r.latency = 5 * time.Millisecond }
+// slow makes calls that are sent at once meet each other.
+func slow(r *reference) { r.latency = 20 * time.Millisecond }
 
 func concurrencyMutants() []mutant {
 	return []mutant{
@@ -483,19 +484,19 @@ const cutAfter = 5 * time.Second
 // hurries makes sure that calls which count as cut off reach the mutant.
 func hurries(o *Options, _ *reference) {
 	o.Deadlines = []time.Duration{time.Millisecond, cutAfter - time.Second}
-	o.RetryFor = 2 * time.Second
 }
 
-// cutOff does something with a request whose caller will not wait for the answer.
+// cutOff does something after a request whose caller does not wait for the answer.
 func cutOff[Req proto.Message](do func(r *reference, req Req)) fault {
 	return func(ctx context.Context, r *reference, req proto.Message, next func(proto.Message) (proto.Message, error)) (proto.Message, error) {
+		resp, err := next(req)
 		d, ok := ctx.Deadline()
 		if m, is := req.(Req); is && ok && time.Until(d) < cutAfter {
 			r.mu.Lock()
 			do(r, m)
 			r.mu.Unlock()
 		}
-		return next(req)
+		return resp, err
 	}
 }
 
@@ -506,8 +507,12 @@ func deadlineMutants() []mutant {
 				id := refID(m.GetName() + "half")
 				r.volumes[id] = &refVolume{Volume: &csi.Volume{Id: id}, request: m}
 			})},
-		{name: "a publish that is cut off keeps its lock", caught: "deadline/publish-and-unpublish-are-repeatable", options: hurries,
-			fault: cutOff(func(r *reference, m publishReq) { r.busy[m.GetVolumeId()] = true })},
+		{name: "a publish that is cut off is half made", caught: "deadline/publish-and-unpublish-are-repeatable", options: hurries,
+			fault: cutOff(func(r *reference, m publishReq) {
+				half := proto.Clone(m).(publishReq)
+				half.Readonly = true
+				r.volumes[m.GetVolumeId()].grants[m.GetNodeId()] = half
+			})},
 		{name: "a publish that is cut off mounts twice", caught: "deadline/node-calls-are-repeatable", options: hurries,
 			fault: cutOff(func(r *reference, m nodePublishReq) { r.mounts[m.GetTargetPath()]++ })},
 	}

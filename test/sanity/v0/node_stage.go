@@ -94,7 +94,7 @@ func checkStageOtherCapability(c *C) {
 func checkStageOtherAccess(c *C) {
 	v := c.at(c.base(), staged)
 	r := c.stageRequest(v)
-	r.VolumeCapability = c.o.otherAccess(singleWriter)
+	r.VolumeCapability = c.o.otherAccess()
 	c.want(c.stage(r), "NodeStageVolume again with the other access type", codes.AlreadyExists, codes.FailedPrecondition, codes.InvalidArgument)
 }
 

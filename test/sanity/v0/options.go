@@ -150,9 +150,10 @@ func (o Options) capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.Volu
 	return accessCapability(o.Block, o.FSType, mode)
 }
 
-// otherAccess is the capability with the access type that is not under test.
-func (o Options) otherAccess(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {
-	return accessCapability(!o.Block, "", mode)
+// otherAccess is the capability with the access type that is not under test, for
+// one writer.
+func (o Options) otherAccess() *csi.VolumeCapability {
+	return accessCapability(!o.Block, "", singleWriter)
 }
 
 // unsupported is a capability that the plugin must refuse, or nil where the
@@ -164,7 +165,7 @@ func (o Options) unsupported() *csi.VolumeCapability {
 	case !o.MultiNode:
 		return o.capability(multiWriter)
 	case o.RefusesOtherAccess:
-		return o.otherAccess(singleWriter)
+		return o.otherAccess()
 	}
 	return nil
 }

@@ -194,9 +194,15 @@ func (r *reference) hostRead(path string, block bool, size int) ([]byte, error) 
 	return data[:size], nil
 }
 
-// operate does work under the lock of one volume.
-func (r *reference) operate(id string, work func() error) error {
+// operate does work under the lock of one volume. What has begun goes on without
+// its caller, but nothing is begun for a caller that has gone: it may have
+// repeated the call since, and undone it.
+func (r *reference) operate(ctx context.Context, id string, work func() error) error {
 	r.mu.Lock()
+	if ctx.Err() != nil {
+		r.mu.Unlock()
+		return status.FromContextError(ctx.Err()).Err()
+	}
 	if r.busy[id] {
 		r.mu.Unlock()
 		return status.Errorf(codes.Aborted, "volume %q is busy", id)
@@ -308,7 +314,7 @@ func (r *reference) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeRespons
 	return &csi.ProbeResponse{}, nil
 }
 
-func (r *reference) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (r *reference) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
 		return nil, invalid("name and volume_capabilities are required")
 	}
@@ -340,7 +346,7 @@ func (r *reference) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest
 	}
 	id := refID(req.GetName()) + r.idTail
 	var answer *csi.CreateVolumeResponse
-	err = r.operate(id, func() error {
+	err = r.operate(ctx, id, func() error {
 		v := r.volumes[id]
 		switch {
 		case v == nil:
@@ -369,12 +375,12 @@ func (r *reference) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest
 	return answer, err
 }
 
-func (r *reference) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (r *reference) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {
 		return nil, invalid("volume_id is required")
 	}
-	return &csi.DeleteVolumeResponse{}, r.operate(id, func() error {
+	return &csi.DeleteVolumeResponse{}, r.operate(ctx, id, func() error {
 		if v := r.volumes[id]; v != nil && len(v.grants) > 0 {
 			return status.Errorf(codes.FailedPrecondition, "the volume is published to %v", slices.Sorted(maps.Keys(v.grants)))
 		}
@@ -384,7 +390,7 @@ func (r *reference) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest
 	})
 }
 
-func (r *reference) ControllerPublishVolume(_ context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (r *reference) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	id, node := req.GetVolumeId(), req.GetNodeId()
 	if id == "" || node == "" {
 		return nil, invalid("volume_id and node_id are required")
@@ -392,7 +398,7 @@ func (r *reference) ControllerPublishVolume(_ context.Context, req *csi.Controll
 	if err := wellFormed(req.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
-	err := r.operate(id, func() error {
+	err := r.operate(ctx, id, func() error {
 		v := r.volumes[id]
 		if v == nil {
 			return notFound("volume", id)
@@ -423,12 +429,12 @@ func (r *reference) ControllerPublishVolume(_ context.Context, req *csi.Controll
 	return &csi.ControllerPublishVolumeResponse{PublishInfo: map[string]string{"portal": "192.0.2.1"}}, nil
 }
 
-func (r *reference) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (r *reference) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	id, node := req.GetVolumeId(), req.GetNodeId()
 	if id == "" {
 		return nil, invalid("volume_id is required")
 	}
-	return &csi.ControllerUnpublishVolumeResponse{}, r.operate(id, func() error {
+	return &csi.ControllerUnpublishVolumeResponse{}, r.operate(ctx, id, func() error {
 		v := r.volumes[id]
 		if v == nil {
 			return notFound("volume", id)
@@ -500,10 +506,11 @@ func (r *reference) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) 
 	if _, err := ownParameters(req.GetParameters()); err != nil {
 		return nil, err
 	}
-	if r.supports(req.GetVolumeCapabilities()...) != nil {
-		return &csi.GetCapacityResponse{}, nil
+	resp := &csi.GetCapacityResponse{}
+	if r.supports(req.GetVolumeCapabilities()...) == nil {
+		resp.AvailableCapacity = refMax
 	}
-	return &csi.GetCapacityResponse{AvailableCapacity: refMax}, nil
+	return resp, nil
 }
 
 func (r *reference) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
@@ -520,7 +527,7 @@ func controllerCapability(t csi.ControllerServiceCapability_RPC_Type) *csi.Contr
 	return &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}}
 }
 
-func (r *reference) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (r *reference) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
 	if id == "" || path == "" {
 		return nil, invalid("volume_id and staging_target_path are required")
@@ -531,7 +538,7 @@ func (r *reference) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeR
 	if !filepath.IsAbs(path) {
 		return nil, invalid("staging_target_path is relative")
 	}
-	return &csi.NodeStageVolumeResponse{}, r.operate(id, func() error {
+	return &csi.NodeStageVolumeResponse{}, r.operate(ctx, id, func() error {
 		v := r.volumes[id]
 		if v == nil {
 			return notFound("volume", id)
@@ -553,12 +560,12 @@ func (r *reference) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeR
 	})
 }
 
-func (r *reference) NodeUnstageVolume(_ context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (r *reference) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
 	if id == "" || path == "" {
 		return nil, invalid("volume_id and staging_target_path are required")
 	}
-	return &csi.NodeUnstageVolumeResponse{}, r.operate(id, func() error {
+	return &csi.NodeUnstageVolumeResponse{}, r.operate(ctx, id, func() error {
 		if r.staged[place{id, path}] != nil {
 			delete(r.staged, place{id, path})
 			delete(r.mounts, path)
@@ -567,7 +574,7 @@ func (r *reference) NodeUnstageVolume(_ context.Context, req *csi.NodeUnstageVol
 	})
 }
 
-func (r *reference) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (r *reference) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, target := req.GetVolumeId(), req.GetTargetPath()
 	if id == "" || target == "" {
 		return nil, invalid("volume_id and target_path are required")
@@ -580,7 +587,7 @@ func (r *reference) NodePublishVolume(_ context.Context, req *csi.NodePublishVol
 	}
 	req = proto.Clone(req).(*csi.NodePublishVolumeRequest)
 	req.NodePublishSecrets = nil
-	return &csi.NodePublishVolumeResponse{}, r.operate(id, func() error {
+	return &csi.NodePublishVolumeResponse{}, r.operate(ctx, id, func() error {
 		if r.volumes[id] == nil {
 			return notFound("volume", id)
 		}
@@ -608,12 +615,12 @@ func (r *reference) NodePublishVolume(_ context.Context, req *csi.NodePublishVol
 	})
 }
 
-func (r *reference) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (r *reference) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	id, target := req.GetVolumeId(), req.GetTargetPath()
 	if id == "" || target == "" {
 		return nil, invalid("volume_id and target_path are required")
 	}
-	return &csi.NodeUnpublishVolumeResponse{}, r.operate(id, func() error {
+	return &csi.NodeUnpublishVolumeResponse{}, r.operate(ctx, id, func() error {
 		if have := r.targets[target]; have != nil && have.request.GetVolumeId() == id {
 			delete(r.targets, target)
 			if r.mounts[target]--; r.mounts[target] == 0 {
@@ -624,6 +631,7 @@ func (r *reference) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublis
 	})
 }
 
+//nolint:revive // the name is that of the interface
 func (r *reference) NodeGetId(context.Context, *csi.NodeGetIdRequest) (*csi.NodeGetIdResponse, error) {
 	return &csi.NodeGetIdResponse{NodeId: refNode}, nil
 }

@@ -60,6 +60,17 @@ func (s *suite) brokenCapabilities() []brokenCapability {
 	}
 }
 
+// defects are the given ones and each capability that no request may hold.
+func defects[M proto.Message](s *suite, given []defect[M], hold func(M, *csi.VolumeCapability)) []defect[M] {
+	broken := s.brokenCapabilities()
+	all := make([]defect[M], 0, len(given)+len(broken))
+	all = append(all, given...)
+	for _, b := range broken {
+		all = append(all, defect[M]{b.what, func(m M) { hold(m, b.cap) }})
+	}
+	return all
+}
+
 const (
 	ofExisting = "of an existing volume"
 	ofUnknown  = "of an unknown volume"
@@ -68,24 +79,20 @@ const (
 )
 
 func requiredCreate(c *C) {
-	defects := []defect[*csi.CreateVolumeRequest]{
-		{"without name", func(r *csi.CreateVolumeRequest) { r.Name = "" }},
-		{"without capabilities", func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil }},
-	}
-	for _, b := range c.brokenCapabilities() {
-		defects = append(defects,
-			defect[*csi.CreateVolumeRequest]{b.what, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{b.cap} }},
-			defect[*csi.CreateVolumeRequest]{b.what + " beside a good one", func(r *csi.CreateVolumeRequest) {
-				r.VolumeCapabilities = append(r.VolumeCapabilities, b.cap)
-			}})
-	}
-	refusesEach(c, "CreateVolume", func(r *csi.CreateVolumeRequest) error {
+	type request = *csi.CreateVolumeRequest
+	call := func(r request) error {
 		_, err := c.controller.CreateVolume(c.ctx, r)
 		return err
-	}, map[string]*csi.CreateVolumeRequest{
-		ofExisting: c.base().request,
-		ofUnknown:  c.createRequest("spoiled"),
-	}, defects)
+	}
+	good := map[string]request{ofExisting: c.base().request, ofUnknown: c.createRequest("spoiled")}
+	refusesEach(c, "CreateVolume", call, good, defects(c.suite, []defect[request]{
+		{"without name", func(r request) { r.Name = "" }},
+		{"without capabilities", func(r request) { r.VolumeCapabilities = nil }},
+	}, func(r request, broken *csi.VolumeCapability) { r.VolumeCapabilities = []*csi.VolumeCapability{broken} }))
+	refusesEach(c, "CreateVolume with a good capability", call, good, defects(c.suite, nil,
+		func(r request, broken *csi.VolumeCapability) {
+			r.VolumeCapabilities = append(r.VolumeCapabilities, broken)
+		}))
 }
 
 func requiredDelete(c *C) {
@@ -95,14 +102,6 @@ func requiredDelete(c *C) {
 
 func requiredPublish(c *C) {
 	type request = *csi.ControllerPublishVolumeRequest
-	defects := []defect[request]{
-		{"without volume_id", func(r request) { r.VolumeId = "" }},
-		{"without node_id", func(r request) { r.NodeId = "" }},
-		{"without capability", func(r request) { r.VolumeCapability = nil }},
-	}
-	for _, b := range c.brokenCapabilities() {
-		defects = append(defects, defect[request]{b.what, func(r request) { r.VolumeCapability = b.cap }})
-	}
 	v := c.at(c.base(), created)
 	refusesEach(c, "ControllerPublishVolume", func(r request) error {
 		_, err := c.controller.ControllerPublishVolume(c.ctx, r)
@@ -110,7 +109,11 @@ func requiredPublish(c *C) {
 	}, map[string]request{
 		ofExisting: c.publishRequest(v, c.nodeID),
 		ofUnknown:  with(c.publishRequest(v, "sanity-no-such-node"), func(r request) { r.VolumeId = noVolume }),
-	}, defects)
+	}, defects(c.suite, []defect[request]{
+		{"without volume_id", func(r request) { r.VolumeId = "" }},
+		{"without node_id", func(r request) { r.NodeId = "" }},
+		{"without capability", func(r request) { r.VolumeCapability = nil }},
+	}, func(r request, broken *csi.VolumeCapability) { r.VolumeCapability = broken }))
 }
 
 func requiredUnpublish(c *C) {
@@ -122,23 +125,23 @@ func requiredUnpublish(c *C) {
 
 func requiredValidate(c *C) {
 	type request = *csi.ValidateVolumeCapabilitiesRequest
-	defects := []defect[request]{
-		{"without volume_id", func(r request) { r.VolumeId = "" }},
-		{"without capabilities", func(r request) { r.VolumeCapabilities = nil }},
-	}
-	for _, b := range c.brokenCapabilities() {
-		defects = append(defects,
-			defect[request]{b.what, func(r request) { r.VolumeCapabilities = []*csi.VolumeCapability{b.cap} }},
-			defect[request]{b.what + " beside a good one", func(r request) { r.VolumeCapabilities = append(r.VolumeCapabilities, b.cap) }})
-	}
-	good := c.validateRequest(c.base(), c.o.capability(singleWriter))
-	refusesEach(c, "ValidateVolumeCapabilities", func(r request) error {
+	call := func(r request) error {
 		_, err := c.controller.ValidateVolumeCapabilities(c.ctx, r)
 		return err
-	}, map[string]request{
-		ofExisting: good,
-		ofUnknown:  with(proto.Clone(good).(request), func(r request) { r.VolumeId = noVolume }),
-	}, defects)
+	}
+	existing := c.validateRequest(c.base(), c.o.capability(singleWriter))
+	good := map[string]request{
+		ofExisting: existing,
+		ofUnknown:  with(proto.Clone(existing).(request), func(r request) { r.VolumeId = noVolume }),
+	}
+	refusesEach(c, "ValidateVolumeCapabilities", call, good, defects(c.suite, []defect[request]{
+		{"without volume_id", func(r request) { r.VolumeId = "" }},
+		{"without capabilities", func(r request) { r.VolumeCapabilities = nil }},
+	}, func(r request, broken *csi.VolumeCapability) { r.VolumeCapabilities = []*csi.VolumeCapability{broken} }))
+	refusesEach(c, "ValidateVolumeCapabilities with a good capability", call, good, defects(c.suite, nil,
+		func(r request, broken *csi.VolumeCapability) {
+			r.VolumeCapabilities = append(r.VolumeCapabilities, broken)
+		}))
 }
 
 func requiredCapacity(c *C) {
@@ -153,22 +156,15 @@ func requiredCapacity(c *C) {
 
 func requiredStage(c *C) {
 	type request = *csi.NodeStageVolumeRequest
-	defects := []defect[request]{
+	v := c.at(c.base(), published)
+	refusesEach(c, "NodeStageVolume", c.stage, map[string]request{
+		ofExisting: c.stageRequest(v),
+		ofUnknown:  with(c.stageRequest(v), func(r request) { r.VolumeId = noVolume }),
+	}, defects(c.suite, []defect[request]{
 		{"without volume_id", func(r request) { r.VolumeId = "" }},
 		{"without staging_target_path", func(r request) { r.StagingTargetPath = "" }},
 		{"without capability", func(r request) { r.VolumeCapability = nil }},
-	}
-	for _, b := range c.brokenCapabilities() {
-		defects = append(defects, defect[request]{b.what, func(r request) { r.VolumeCapability = b.cap }})
-	}
-	v := c.at(c.base(), published)
-	refusesEach(c, "NodeStageVolume", func(r request) error {
-		_, err := c.node.NodeStageVolume(c.ctx, r)
-		return err
-	}, map[string]request{
-		ofExisting: c.stageRequest(v),
-		ofUnknown:  with(c.stageRequest(v), func(r request) { r.VolumeId = noVolume }),
-	}, defects)
+	}, func(r request, broken *csi.VolumeCapability) { r.VolumeCapability = broken }))
 }
 
 func requiredUnstage(c *C) {
@@ -188,22 +184,15 @@ func requiredUnstage(c *C) {
 
 func requiredNodePublish(c *C) {
 	type request = *csi.NodePublishVolumeRequest
-	defects := []defect[request]{
+	v := c.at(c.base(), published)
+	refusesEach(c, "NodePublishVolume", c.nodePublish, map[string]request{
+		ofExisting: c.nodePublishRequest(v),
+		ofUnknown:  with(c.nodePublishRequest(v), func(r request) { r.VolumeId = noVolume }),
+	}, defects(c.suite, []defect[request]{
 		{"without volume_id", func(r request) { r.VolumeId = "" }},
 		{"without target_path", func(r request) { r.TargetPath = "" }},
 		{"without capability", func(r request) { r.VolumeCapability = nil }},
-	}
-	for _, b := range c.brokenCapabilities() {
-		defects = append(defects, defect[request]{b.what, func(r request) { r.VolumeCapability = b.cap }})
-	}
-	v := c.at(c.base(), published)
-	refusesEach(c, "NodePublishVolume", func(r request) error {
-		_, err := c.node.NodePublishVolume(c.ctx, r)
-		return err
-	}, map[string]request{
-		ofExisting: c.nodePublishRequest(v),
-		ofUnknown:  with(c.nodePublishRequest(v), func(r request) { r.VolumeId = noVolume }),
-	}, defects)
+	}, func(r request, broken *csi.VolumeCapability) { r.VolumeCapability = broken }))
 }
 
 func requiredNodeUnpublish(c *C) {

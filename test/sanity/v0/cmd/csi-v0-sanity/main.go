@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -16,53 +18,56 @@ import (
 )
 
 func main() {
-	os.Exit(run())
+	// The first signal ends the run and cleans up, the second ends the process.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-func run() int {
-	var f sanityv0.Flags
-	f.Register(flag.CommandLine)
-	list := flag.Bool("list", false, "list the checks and exit")
-	mustFail := flag.String("must-fail", "", "for a plugin with a deliberate fault: exit with 0 only when this `check` fails")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "csi-v0-sanity: unknown argument %q\n", flag.Arg(0))
+// run returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	unusable := func(err error) int {
+		_, _ = fmt.Fprintf(stderr, "csi-v0-sanity: %v\n", err)
 		return 2
+	}
+	fs := flag.NewFlagSet("csi-v0-sanity", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	var f sanityv0.Flags
+	f.Register(fs)
+	list := fs.Bool("list", false, "list the checks and exit")
+	mustFail := fs.String("must-fail", "", "for a plugin with a deliberate fault: exit with 0 only when this `check` fails")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	case fs.NArg() > 0:
+		return unusable(fmt.Errorf("unknown argument %q", fs.Arg(0)))
 	}
 	known := sanityv0.Checks()
 	if *list {
 		for _, ck := range known {
-			fmt.Printf("%s [%s]\n", ck.Name, ck.Section)
+			_, _ = fmt.Fprintf(stdout, "%s [%s]\n", ck.Name, ck.Section)
 		}
 		return 0
 	}
 	if *mustFail != "" && !slices.ContainsFunc(known, func(ck sanityv0.Check) bool { return ck.Name == *mustFail }) {
-		fmt.Fprintf(os.Stderr, "csi-v0-sanity: there is no check %q\n", *mustFail)
-		return 2
+		return unusable(fmt.Errorf("there is no check %q", *mustFail))
 	}
-	o, err := f.Options(os.Stderr)
+	o, err := f.Options(stderr)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "csi-v0-sanity: %v\n", err)
-		return 2
+		return unusable(err)
 	}
-
-	// The first signal ends the run and cleans up, the second ends the process.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	report, err := sanityv0.Execute(ctx, o, func(r sanityv0.Result) { fmt.Print(r) })
+	report, err := sanityv0.Execute(ctx, o, func(r sanityv0.Result) { _, _ = fmt.Fprint(stdout, r) })
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "csi-v0-sanity: %v\n", err)
-		return 2
+		return unusable(err)
 	}
-	fmt.Print(report.Summary())
-	if *mustFail != "" {
-		if slices.Contains(report.Names(sanityv0.Failed), *mustFail) {
-			return 0
-		}
-		fmt.Printf("%s did not fail\n", *mustFail)
+	_, _ = fmt.Fprint(stdout, report.Summary())
+	switch {
+	case *mustFail != "" && !slices.Contains(report.Names(sanityv0.Failed), *mustFail):
+		_, _ = fmt.Fprintf(stdout, "%s did not fail\n", *mustFail)
 		return 1
-	}
-	if !report.OK() {
+	case *mustFail == "" && !report.OK():
 		return 1
 	}
 	return 0
