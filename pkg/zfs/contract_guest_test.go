@@ -46,6 +46,7 @@ func withPool(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	guestDir = filepath.Join(dir, "mnt")
+	_ = command("zpool", "destroy", "-f", guestPool) // of a run that was killed
 	defer func() { _ = command("zpool", "destroy", "-f", guestPool) }()
 	if err := newPool(guestPool, filepath.Join(dir, "disk"), guestDir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,16 +54,34 @@ func (c *Client) emptyVolume(ctx context.Context, d Dataset) (empty bool, err er
 	probe := d.Name[:i] + probePrefix + d.Name[i:]
 	spec := Spec{Name: probe, Thin: true, VolumeBytes: d.Bytes("volsize"), Properties: []Setting{
 		{Name: "volblocksize", Value: strconv.FormatInt(d.Bytes("volblocksize"), 10)},
-		// Without a device udev does not look at it, and it can be destroyed.
+		// Its device is there for the moment before this is set, no longer.
 		{Name: "volmode", Value: "none"},
 	}}
 	if err := c.Create(ctx, spec); err != nil && !errors.Is(err, ErrExists) {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, c.Destroy(ctx, probe)) }()
+	defer func() { err = errors.Join(err, c.destroyIdle(ctx, probe)) }()
 	untouched, err := c.Get(ctx, probe)
 	if err != nil {
 		return false, err
 	}
 	return d.Bytes("logicalreferenced") <= untouched.Bytes("logicalreferenced"), nil
+}
+
+// destroyIdle destroys a zvol that nobody uses, which udev may look at for a
+// moment.
+func (c *Client) destroyIdle(ctx context.Context, zvol string) error {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := c.Destroy(ctx, zvol)
+		if !errors.Is(err, ErrBusy) {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(ctx.Err(), err)
+		}
+	}
 }

@@ -66,6 +66,12 @@ func causeOf(text, name string, others []string) error {
 	if ok && about == "dataset does not exist" {
 		return ErrNotExist
 	}
+	// The destroy of a snapshot opens its dataset first.
+	if of, _, isSnapshot := strings.Cut(name, "@"); isSnapshot {
+		if about, ok := after(text, of); ok && about == "dataset does not exist" {
+			return ErrNoParent
+		}
+	}
 	for _, other := range others {
 		if !ok {
 			about, ok = after(text, other)
@@ -98,7 +104,7 @@ var causes = []struct {
 	{ErrNoKey, []string{"key is not loaded"}},
 	{ErrBadValue, []string{
 		"must be", "invalid ", "bad numeric value", "size is less than current used", "too long", "cannot be zero",
-		"does not apply to datasets of this type", "is readonly", "is not expected here", "reference, '",
+		"does not apply to datasets of this type", "is readonly", "delimiter", "slash in name", "reference, '",
 		"cannot be a descendant",
 	}},
 }
@@ -113,6 +119,15 @@ func after(text, name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// recast gives an error another cause.
+func recast(err, cause error) error {
+	var c *causeError
+	if errors.As(err, &c) {
+		err = c.err
+	}
+	return &causeError{cause: cause, err: err}
 }
 
 // causeError keeps the tool's words as its text and the cause for errors.Is.

@@ -37,8 +37,14 @@ func (c *Client) MountedAt(_ context.Context, dataset string) (string, bool, err
 // Mount mounts a filesystem at dir by the system call, which unlike `zfs
 // mount` runs no exportfs. dir is made when it is missing; a directory with
 // something in it is refused. atime is the dataset's property. ErrNoKey when
-// its encryption key is not loaded; unix.EBUSY when it is mounted already.
-func (c *Client) Mount(_ context.Context, dataset, dir string, atime bool) error {
+// its encryption key is not loaded; unix.EBUSY when it is mounted already,
+// elsewhere too, which the kernel would let pass.
+func (c *Client) Mount(ctx context.Context, dataset, dir string, atime bool) error {
+	if at, mounted, err := c.MountedAt(ctx, dataset); err != nil {
+		return err
+	} else if mounted {
+		return &os.PathError{Op: "mount " + dataset + " (mounted at " + at + ") at", Path: dir, Err: unix.EBUSY}
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

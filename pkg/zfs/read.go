@@ -19,7 +19,7 @@ func (c *Client) Get(ctx context.Context, name string) (Dataset, error) {
 	if errors.Is(err, ErrNotExist) && parent(name) != "" {
 		_, parentErr := c.zfs(ctx, []string{"list", "-H", "-o", "name", parent(name)}, parent(name))
 		if errors.Is(parentErr, ErrNotExist) {
-			return Dataset{}, &causeError{cause: ErrNoParent, err: parentErr}
+			return Dataset{}, recast(parentErr, ErrNoParent)
 		}
 		if parentErr != nil {
 			return Dataset{}, parentErr
@@ -46,7 +46,7 @@ func (c *Client) Children(ctx context.Context, parent string) ([]Dataset, error)
 	}
 	list, err := c.get(ctx, parent, known, "-d", "1", "-t", "filesystem,volume", "-s", "local,received", "all", parent)
 	if errors.Is(err, ErrNotExist) {
-		return nil, &causeError{cause: ErrNoParent, err: err}
+		return nil, recast(err, ErrNoParent)
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (c *Client) Available(ctx context.Context, name string) (int64, error) {
 		return err
 	})
 	if errors.Is(err, ErrNotExist) {
-		err = &causeError{cause: ErrNoParent, err: err}
+		err = recast(err, ErrNoParent)
 	}
 	return bytes, err
 }

@@ -113,7 +113,7 @@ var destroyRules = []rule{
 		w.must(w.admin.Snapshot(w.at("v@s")))
 		w.works(w.Destroy(w.Context(), w.at("v@s")))
 		w.fails(w.Destroy(w.Context(), w.at("v@s")), zfs.ErrNotExist)
-		w.fails(w.Destroy(w.Context(), w.at("none@s")), zfs.ErrNotExist)
+		w.fails(w.Destroy(w.Context(), w.at("none@s")), zfs.ErrNoParent)
 		w.works(w.Destroy(w.Context(), w.at("v")))
 	}},
 	{"destroy of a snapshot with a clone", func(w *world) {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -65,12 +67,17 @@ func readFile(path string) (exportFile, error) {
 	if err != nil {
 		return exportFile{}, err
 	}
+	return parseFile(string(raw)), nil
+}
+
+func parseFile(raw string) exportFile {
 	var f exportFile
-	for line := range strings.Lines(string(raw)) {
-		fields := strings.Fields(line)
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), closing); ok {
+	for line := range strings.Lines(raw) {
+		line = strings.TrimSuffix(line, "\n")
+		if path, ok := strings.CutPrefix(line, closing); ok {
 			f.source = unescape(path)
 		}
+		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -83,7 +90,12 @@ func readFile(path string) (exportFile, error) {
 			}
 		}
 	}
-	return f, nil
+	return f
+}
+
+// has reports whether a host is one of the file's clients.
+func (f exportFile) has(host string) bool {
+	return slices.ContainsFunc(f.clients, func(c client) bool { return c.addr.String() == host })
 }
 
 // checkPath refuses what cannot be told to exportfs as HOST:/PATH.
@@ -115,10 +127,9 @@ func escape(path string) string {
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
-		var c byte
 		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := fmt.Sscanf(s[i+1:i+4], "%03o", &c); n == 1 && err == nil {
-				b.WriteByte(c)
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
 				i += 3
 				continue
 			}
@@ -130,7 +141,7 @@ func unescape(s string) string {
 
 // hostPath is how exportfs(8) is told a client and a path.
 func hostPath(host, path string) string {
-	if strings.Contains(host, ":") {
+	if strings.Contains(host, ":") && !strings.HasPrefix(host, "[") {
 		host = "[" + host + "]"
 	}
 	return host + ":" + path

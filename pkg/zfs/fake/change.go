@@ -110,7 +110,10 @@ func (f *ZFS) destroy(name string) error {
 	if n != nil && n.snapshot {
 		return f.destroySnapshot(n)
 	}
-	if _, _, isSnapshot := strings.Cut(name, "@"); isSnapshot && f.nodes[parent(name)] != nil {
+	if _, _, isSnapshot := strings.Cut(name, "@"); isSnapshot {
+		if _, err := f.findParent(parent(name)); err != nil {
+			return err
+		}
 		return refuse(zfs.ErrNotExist, "could not find any snapshots to destroy; check snapshot names.")
 	}
 	n, err := f.find(name)
@@ -255,10 +258,10 @@ func (f *ZFS) Inherit(ctx context.Context, name, property string) error {
 		case isNative && p.own:
 			return refuse(zfs.ErrBadValue, "'%s' property cannot be inherited", property)
 		case !isNative && !userProperty(property):
-			return refuse(zfs.ErrBadValue, "invalid property '%s'", property)
+			return refuse(nil, "invalid property '%s'", property)
 		case !isNative:
 			if err := checkUserProperty(property, ""); err != nil {
-				return refuse(zfs.ErrBadValue, "%s", err)
+				return refuse(nil, "%s", err)
 			}
 		}
 		delete(n.local, property)

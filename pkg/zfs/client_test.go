@@ -1,0 +1,104 @@
+package zfs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tarn-csi/tarn/pkg/run"
+)
+
+// script answers commands by what they begin with.
+type script struct {
+	t       *testing.T
+	answers map[string]string // "zfs get -Hp -o ..." to output; "!" begins a complaint
+	lines   []string
+}
+
+func (s *script) Run(_ context.Context, c run.Cmd) ([]byte, error) {
+	line := c.Tool + " " + strings.Join(c.Args, " ")
+	s.lines = append(s.lines, line)
+	for begin, answer := range s.answers {
+		if strings.HasPrefix(line, begin) {
+			if complaint, bad := strings.CutPrefix(answer, "!"); bad {
+				return nil, &run.Error{Line: line, Code: 1, Stderr: complaint, Err: errors.New("exit status 1")}
+			}
+			return []byte(answer), nil
+		}
+	}
+	s.t.Errorf("unexpected: %s", line)
+	return nil, errors.New("unexpected")
+}
+
+func (s *script) Track(string, string, string) func(error) { return func(error) {} }
+
+func scripted(t *testing.T, answers map[string]string) (*Client, *script) {
+	t.Helper()
+	s := &script{t: t, answers: answers}
+	c, err := New(s, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+func TestReadingTakesOneCommand(t *testing.T) {
+	c, s := scripted(t, map[string]string{"zfs get -Hp -o name,property,value,source": "tank/v\ttarn:name\tx\tlocal\n"})
+	if _, err := c.Get(t.Context(), "tank/v"); err != nil || len(s.lines) != 1 {
+		t.Errorf("%v, after %q", err, s.lines)
+	}
+	if _, err := c.Children(t.Context(), "tank"); err != nil || len(s.lines) != 2 {
+		t.Errorf("%v, after %q", err, s.lines)
+	}
+}
+
+func TestReceivedValuesAreReadTwice(t *testing.T) {
+	c, s := scripted(t, map[string]string{
+		"zfs get -Hp -o name,property,value,source": "tank/v\torg:note\tx\treceived\ntank/v\ttarn:node.evil\t1\tlocal\ntank/v\tz:z\ty\treceived\n",
+		"zfs get -Hp -o name,property,source":       "tank/v\torg:note\treceived\n",
+	})
+	d, err := c.Get(t.Context(), "tank/v")
+	if err != nil || len(s.lines) != 2 {
+		t.Fatalf("%v, after %q", err, s.lines)
+	}
+	if len(d.LocalPrefix("tarn:node.")) > 0 {
+		t.Error("a forged publication counts")
+	}
+}
+
+func TestNotExistNeedsAParentThatExists(t *testing.T) {
+	missing := "!cannot open 'tank/csi/v': dataset does not exist"
+	c, _ := scripted(t, map[string]string{"zfs get": missing, "zfs list": "tank/csi\n"})
+	if _, err := c.Get(t.Context(), "tank/csi/v"); !errors.Is(err, ErrNotExist) || errors.Is(err, ErrNoParent) {
+		t.Error(err)
+	}
+	c, _ = scripted(t, map[string]string{"zfs get": missing, "zfs list": "!cannot open 'tank/csi': dataset does not exist"})
+	if _, err := c.Get(t.Context(), "tank/csi/v"); errors.Is(err, ErrNotExist) || !errors.Is(err, ErrNoParent) {
+		t.Error(err)
+	}
+	c, _ = scripted(t, map[string]string{"zfs get": missing, "zfs list": "!cannot open 'tank/csi': pool I/O is currently suspended"})
+	if _, err := c.Get(t.Context(), "tank/csi/v"); errors.Is(err, ErrNotExist) || !errors.Is(err, ErrSuspended) {
+		t.Error(err)
+	}
+}
+
+func TestRenameOfAZvolWhoseDeviceIsNotThereYet(t *testing.T) {
+	c, s := scripted(t, map[string]string{
+		"zfs rename -u": "!cannot open 'tank/z': operation not applicable to datasets of this type",
+		"zfs rename t":  "",
+	})
+	if err := c.Rename(t.Context(), "tank/z", "tank/y"); err != nil || len(s.lines) != 2 {
+		t.Errorf("%v, after %q", err, s.lines)
+	}
+	if err := c.Rename(t.Context(), "tank/v@s", "tank/v@t"); err != nil || len(s.lines) != 3 {
+		t.Errorf("%v, after %q", err, s.lines)
+	}
+}
+
+func TestDevicePathWritesBlanksAsUdevDoes(t *testing.T) {
+	if got := DevicePath("tank/a b/c"); got != "/dev/zvol/tank/a+b/c" {
+		t.Error(got)
+	}
+}
