@@ -44,7 +44,10 @@ func withPool(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	guestDir = filepath.Join(dir, "mnt")
-	_ = command("zpool", "destroy", "-f", guestPool) // of a run that was killed
+	// Of a run that was killed.
+	_ = command("umount", "-a", "-l", "-t", "nfs4")
+	_ = command("exportfs", "-ua")
+	_ = command("zpool", "destroy", "-f", guestPool)
 	image := filepath.Join(dir, "disk")
 	err = errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20),
 		command("zpool", "create", "-f", "-m", guestDir, guestPool, image), command("exportfs", "-r"))
