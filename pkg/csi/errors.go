@@ -32,13 +32,14 @@ func toStatus(ctx context.Context, err error) error {
 	}
 	code := codes.Internal
 	kind := fault.Kind(err)
+	known, ok := codeByKind[kind] // without ok it would be codes.OK
 	switch {
-	case kind != nil && kind != fault.Unavailable:
-		code = codeByKind[kind]
+	case ok && kind != fault.Unavailable:
+		code = known
 	case ctx.Err() != nil:
 		code = status.FromContextError(ctx.Err()).Code()
-	case kind != nil:
-		code = codeByKind[kind]
+	case ok:
+		code = known
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled):
@@ -49,7 +50,7 @@ func toStatus(ctx context.Context, err error) error {
 		}
 	}
 	text := err.Error()
-	if s, ok := status.FromError(err); ok && kind == nil {
+	if s, ok := status.FromError(err); ok {
 		text = s.Message()
 	}
 	if text == "" {

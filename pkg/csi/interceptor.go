@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/tarn-csi/tarn/pkg/op"
 )
 
 // Interceptor returns what surrounds every RPC of both versions: a request id,
@@ -22,10 +25,7 @@ import (
 func Interceptor(log logrus.FieldLogger, deadline time.Duration) grpc.UnaryServerInterceptor {
 	var requests atomic.Uint64
 	recoverer := recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(
-		func(_ context.Context, p any) error {
-			log.WithField("stack", string(debug.Stack())).Errorf("panic: %v", p)
-			return status.Errorf(codes.Internal, "the driver failed: %v", p)
-		}))
+		func(_ context.Context, p any) error { return &op.PanicError{Value: p, Stack: debug.Stack()} }))
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		entry := log.WithFields(logrus.Fields{"request": requests.Add(1), "method": strings.TrimPrefix(info.FullMethod, "/")})
 		if subject := subjectOf(req); subject != "" {
@@ -41,6 +41,10 @@ func Interceptor(log logrus.FieldLogger, deadline time.Duration) grpc.UnaryServe
 		}
 		start := time.Now()
 		resp, err := recoverer(ctx, req, info, handler)
+		var p *op.PanicError
+		if errors.As(err, &p) {
+			entry = entry.WithField("stack", string(p.Stack))
+		}
 		err = toStatus(ctx, err)
 		logEnd(entry.WithField("seconds", time.Since(start).Seconds()), info.FullMethod, err)
 		return resp, err
@@ -67,7 +71,10 @@ func logEnd(entry *logrus.Entry, method string, err error) {
 // changes reports whether an RPC changes anything.
 func changes(method string) bool {
 	name := method[strings.LastIndexByte(method, '/')+1:]
-	for _, read := range []string{"Get", "List", "Validate", "Probe", "NodeGet", "ControllerGet"} {
+	for _, service := range []string{"Group", "Controller", "Node"} {
+		name = strings.TrimPrefix(name, service)
+	}
+	for _, read := range []string{"Get", "List", "Validate", "Probe"} {
 		if strings.HasPrefix(name, read) {
 			return false
 		}

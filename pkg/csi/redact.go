@@ -43,7 +43,7 @@ func strip(m protoreflect.Message) {
 
 func sensitive(f protoreflect.FieldDescriptor) bool {
 	name := string(f.Name())
-	if name == "secrets" || name == "mount_flags" || strings.HasSuffix(name, "_secrets") {
+	if name == "mount_flags" || strings.HasSuffix(name, "secrets") {
 		return true
 	}
 	o, ok := f.Options().(*descriptorpb.FieldOptions)

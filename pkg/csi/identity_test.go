@@ -1,0 +1,34 @@
+package csi
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+func TestIdentity(t *testing.T) {
+	var ready error
+	s := &Identity{Name: "io.github.tarn-csi", Version: "1.2.3", Ready: func() error { return ready }}
+	if r, err := s.GetPluginInfo(t.Context(), nil); err != nil || r.GetName() != s.Name || r.GetVendorVersion() != "1.2.3" {
+		t.Errorf("info: %v, %v", r, err)
+	}
+	for _, controller := range []bool{false, true} {
+		s.Controller = controller
+		r, err := s.GetPluginCapabilities(t.Context(), nil)
+		has := false
+		for _, c := range r.GetCapabilities() {
+			has = has || c.GetService().GetType() == csi.PluginCapability_Service_CONTROLLER_SERVICE
+		}
+		if err != nil || has != controller {
+			t.Errorf("controller %t: %v, %v", controller, r, err)
+		}
+	}
+	// csi.v1: not ready is an answer and no error.
+	for _, ready = range []error{nil, errors.New("no module")} {
+		r, err := s.Probe(t.Context(), nil)
+		if err != nil || r.GetReady() == nil || r.GetReady().GetValue() != (ready == nil) || s.NotReady() != ready {
+			t.Errorf("ready %v: %v, %v", ready, r, err)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package csi
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+)
+
+// The servers here have no domain, so a request that gets past the check panics.
+func call(method any, req proto.Message) (err error) {
+	out := reflect.ValueOf(method).Call([]reflect.Value{reflect.ValueOf(context.Background()), reflect.ValueOf(req)})
+	err, _ = out[1].Interface().(error)
+	return err
+}
+
+func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testing.T) {
+	c, n := &Controller{}, &Node{}
+	capability := &csi.VolumeCapability{AccessType: asBlock, AccessMode: writer}
+	list := []*csi.VolumeCapability{capability}
+	for _, r := range []struct {
+		method   any
+		req      proto.Message
+		required string
+	}{
+		{c.CreateVolume, &csi.CreateVolumeRequest{Name: "n", VolumeCapabilities: list}, "name volume_capabilities"},
+		{c.DeleteVolume, &csi.DeleteVolumeRequest{VolumeId: "v"}, "volume_id"},
+		{c.ControllerPublishVolume, &csi.ControllerPublishVolumeRequest{VolumeId: "v", NodeId: "n", VolumeCapability: capability}, "volume_id node_id volume_capability"},
+		{c.ControllerUnpublishVolume, &csi.ControllerUnpublishVolumeRequest{VolumeId: "v"}, "volume_id"},
+		{c.UnpublishStrict, &csi.ControllerUnpublishVolumeRequest{VolumeId: "v"}, "volume_id"},
+		{c.ValidateVolumeCapabilities, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: "v", VolumeCapabilities: list}, "volume_id volume_capabilities"},
+		{n.NodeStageVolume, &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s", VolumeCapability: capability}, "volume_id staging_target_path volume_capability"},
+		{n.NodeUnstageVolume, &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s"}, "volume_id staging_target_path"},
+		{n.NodePublishVolume, &csi.NodePublishVolumeRequest{VolumeId: "v", TargetPath: "/t", VolumeCapability: capability}, "volume_id target_path volume_capability"},
+		{n.NodeUnpublishVolume, &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: "/t"}, "volume_id target_path"},
+	} {
+		for _, field := range strings.Fields(r.required) {
+			req := proto.Clone(r.req)
+			m := req.ProtoReflect()
+			m.Clear(m.Descriptor().Fields().ByName(protoreflect.Name(field)))
+			err := call(r.method, req)
+			if fault.Kind(err) != fault.Invalid || err.Error() == "" {
+				t.Errorf("%T without %s: %v", req, field, err)
+			}
+		}
+	}
+}
+
+func TestFieldsThatWouldBeIgnoredAreRefused(t *testing.T) {
+	list := []*csi.VolumeCapability{{AccessType: asBlock, AccessMode: writer}}
+	for name, req := range map[string]*csi.CreateVolumeRequest{
+		"mutable_parameters": {Name: "n", VolumeCapabilities: list, MutableParameters: map[string]string{"a": "b"}},
+	} {
+		if err := call((&Controller{}).CreateVolume, req); fault.Kind(err) != fault.Invalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
