@@ -37,7 +37,7 @@ var makePool = sync.OnceValue(func() error {
 	if err := os.Truncate(file, 8<<30); err != nil {
 		return err
 	}
-	if out, err := exec.Command("zpool", "create", "-m", "none", poolName, file).CombinedOutput(); err != nil {
+	if out, err := exec.Command("zpool", "create", "-O", "volmode=dev", "-m", "none", poolName, file).CombinedOutput(); err != nil {
 		return fmt.Errorf("zpool create: %v: %s", err, out)
 	}
 	return nil
@@ -63,9 +63,11 @@ func zvol(t *testing.T, sizeBytes int64) (name, device string) {
 	}
 	zvols++
 	name = fmt.Sprintf("%s/v%d", poolName, zvols)
-	sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-o", "volmode=dev", "-V", fmt.Sprint(sizeBytes), name)
+	sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-V", fmt.Sprint(sizeBytes), name)
 	device = "/dev/zvol/" + name
-	// A late event of a zvol that had the number before takes the link away.
+	// volmode comes from the parent: with -o volmode=dev the device is made,
+	// removed and made again. An event of the zvol that had the number before
+	// may be late, too.
 	sh(t, "udevadm", "settle", "--timeout=60")
 	eventually(t, "the device of "+name, func() bool {
 		_, _, ok := deviceNumber(device)

@@ -109,7 +109,7 @@ func (w world) attacher(log io.Writer) *Attacher {
 	a := New(run.New(l), Config{LoginTimeout: time.Second})
 	a.sys, a.dev, a.udev, a.proc = w.path("sys"), w.path("dev"), w.path("udev"), w.path("proc")
 	a.databases = []string{w.path("etc"), w.path("no-such-database")}
-	a.deviceTimeout = 2 * time.Second
+	a.deviceTimeout, a.unlistedTimeout, a.busyTimeout = 2*time.Second, 200*time.Millisecond, 300*time.Millisecond
 	a.number = func(path string) (major, minor uint32, ok bool) {
 		b, err := os.ReadFile(path)
 		if err != nil {

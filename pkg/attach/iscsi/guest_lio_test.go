@@ -49,7 +49,7 @@ var makePool = sync.OnceValue(func() error {
 	if err := os.Truncate(file, 8<<30); err != nil {
 		return err
 	}
-	if out, err := exec.Command("zpool", "create", "-m", "none", poolName, file).CombinedOutput(); err != nil {
+	if out, err := exec.Command("zpool", "create", "-O", "volmode=dev", "-m", "none", poolName, file).CombinedOutput(); err != nil {
 		return fmt.Errorf("zpool create: %v: %s", err, out)
 	}
 	return nil
@@ -105,12 +105,14 @@ func exportAs(t *testing.T, uuid string, sizeBytes int64, portals ...string) lio
 		t.Fatal(err)
 	}
 	l := lio{t: t, zvol: poolName + "/" + uuid, iqn: "iqn.2026-01.io.github.tarn-csi:test:" + uuid, serial: uuid}
-	sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-o", "volmode=dev", "-V", fmt.Sprint(sizeBytes), l.zvol)
+	sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-V", fmt.Sprint(sizeBytes), l.zvol)
 	t.Cleanup(func() {
 		eventually(t, "destroying "+l.zvol, func() bool { return exec.Command("zfs", "destroy", l.zvol).Run() == nil })
 	})
 	device := "/dev/zvol/" + l.zvol
-	// A late event of a zvol that had the number before takes the link away.
+	// volmode comes from the parent: with -o volmode=dev the device is made,
+	// removed and made again. An event of the zvol that had the number before
+	// may be late, too.
 	sh(t, "udevadm", "settle", "--timeout=60")
 	eventually(t, device, func() bool { _, _, ok := deviceNumber(device); return ok })
 

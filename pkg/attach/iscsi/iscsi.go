@@ -53,6 +53,11 @@ type Attacher struct {
 	// deviceTimeout bounds the wait for the disk of a session, and for the
 	// multipath map of a disk.
 	deviceTimeout time.Duration
+	// unlistedTimeout is how long multipathd may take to list a disk that udev
+	// has handled, before it is held to be blacklisted.
+	unlistedTimeout time.Duration
+	// busyTimeout is how long a multipath map may be open for a passing look.
+	busyTimeout time.Duration
 }
 
 var _ attach.Attacher = (*Attacher)(nil)
@@ -71,8 +76,10 @@ func New(r *run.Runner, cfg Config) *Attacher {
 		mounts:     mount.New(r).Mounts,
 		number:     deviceNumber,
 		sys:        "/sys", dev: "/dev", udev: "/run/udev", proc: "/proc",
-		databases:     []string{"/etc/iscsi", "/var/lib/iscsi"},
-		deviceTimeout: 30 * time.Second,
+		databases:       []string{"/etc/iscsi", "/var/lib/iscsi"},
+		deviceTimeout:   30 * time.Second,
+		unlistedTimeout: 3 * time.Second,
+		busyTimeout:     5 * time.Second,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/attach"
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -55,10 +56,14 @@ func (a *Attacher) names(dir string) ([]string, error) {
 }
 
 // waitClaim returns the device to use: the multipath map when multipathd takes
-// the disk, the disk when it does not. That is known only after udev has
-// handled the disk; where no udev runs nothing can claim it.
+// the disk, the disk when it does not.
+//
+// udev's record is not the last word: for a disk that is new to multipath its
+// first event says that it is no path, and multipathd builds a map all the same
+// (multipath-tools 0.9.4 with find_multipaths no). So multipathd is asked.
 func (a *Attacher) waitClaim(ctx context.Context, t attach.Target, d disk, number string) (string, error) {
 	var m multipath
+	var unlisted time.Time
 	claimed := false
 	err := poll(ctx, a.deviceTimeout, func() (bool, error) {
 		found, ok, err := a.multipathOf(d.name)
@@ -68,7 +73,23 @@ func (a *Attacher) waitClaim(ctx context.Context, t attach.Target, d disk, numbe
 		}
 		handled, byMultipath := a.udevSays(number)
 		claimed = byMultipath
-		return handled && !claimed, nil
+		if !handled || claimed {
+			return false, nil
+		}
+		if !a.multipathRuns() {
+			return true, nil
+		}
+		known, mapped := a.multipathdSays(ctx, d.name)
+		switch {
+		case mapped:
+			claimed = true
+			return false, nil
+		case known:
+			return true, nil
+		case unlisted.IsZero():
+			unlisted = time.Now()
+		}
+		return time.Since(unlisted) > a.unlistedTimeout, nil
 	})
 	switch {
 	case errors.Is(err, errLate) && claimed:
@@ -85,7 +106,7 @@ func (a *Attacher) waitClaim(ctx context.Context, t attach.Target, d disk, numbe
 }
 
 // udevSays reads udev's record of a block device: whether its events have been
-// handled, and whether multipath's rules have claimed it.
+// handled, and whether multipath's rules have claimed it, or may yet (2).
 func (a *Attacher) udevSays(number string) (handled, byMultipath bool) {
 	if _, err := os.Stat(filepath.Join(a.udev, "control")); err != nil {
 		return true, false // no udev runs
@@ -96,6 +117,28 @@ func (a *Attacher) udevSays(number string) (handled, byMultipath bool) {
 	}
 	lines := strings.Split(string(record), "\n")
 	return true, slices.Contains(lines, "E:DM_MULTIPATH_DEVICE_PATH=1") || slices.Contains(lines, "E:DM_MULTIPATH_DEVICE_PATH=2")
+}
+
+// multipathRuns reports whether multipathd listens: on an abstract socket, and
+// since multipath-tools 0.10 on one in /run.
+func (a *Attacher) multipathRuns() bool {
+	sockets, err := os.ReadFile(filepath.Join(a.proc, "net/unix"))
+	return err == nil && strings.Contains(string(sockets), "/multipathd")
+}
+
+// multipathdSays asks multipathd for a disk: whether it has looked at it, and
+// whether it has put it into a map. A disk that is blacklisted is never listed.
+func (a *Attacher) multipathdSays(ctx context.Context, diskName string) (known, mapped bool) {
+	out, err := a.run.Run(ctx, run.Cmd{Tool: "multipathd", Args: []string{"show", "paths", "raw", "format", "%d %m"}})
+	if err != nil {
+		return false, false
+	}
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == diskName {
+			return true, fields[1] != "[orphan]"
+		}
+	}
+	return false, false
 }
 
 // checkMap refuses a map that joins another volume's disk: multipath groups by
@@ -115,16 +158,23 @@ func (a *Attacher) checkMap(m multipath, t attach.Target) error {
 	return nil
 }
 
-// flushMap flushes a map and removes it. multipath(8) refuses one that is open.
+// flushMap flushes a map and removes it. multipath(8) refuses one that is open;
+// udev opens it for a moment now and then.
 func (a *Attacher) flushMap(ctx context.Context, m multipath) error {
-	_, err := a.run.Run(ctx, run.Cmd{Tool: "multipath", Args: []string{"-f", m.name}})
-	if err == nil || contextError(err) {
+	var last error
+	err := poll(ctx, a.busyTimeout, func() (bool, error) {
+		_, last = a.run.Run(ctx, run.Cmd{Tool: "multipath", Args: []string{"-f", m.name}})
+		return last == nil || !strings.Contains(run.Stderr(last), "in use"), nil
+	})
+	switch {
+	case contextError(err):
 		return err
+	case contextError(last), last == nil:
+		return last
+	case errors.Is(err, errLate):
+		return fault.New(fault.Precondition, "multipath map %s is still in use: %w", m.name, last)
 	}
-	if strings.Contains(run.Stderr(err), "in use") {
-		return fault.New(fault.Precondition, "multipath map %s is still in use: %w", m.name, err)
-	}
-	return fault.New(fault.Unavailable, "multipath map %s cannot be removed: %w", m.name, err)
+	return fault.New(fault.Unavailable, "multipath map %s cannot be removed: %w", m.name, last)
 }
 
 // resizeMap gives a map the size of its disks.

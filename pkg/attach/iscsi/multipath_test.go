@@ -11,12 +11,20 @@ import (
 
 const udevRecord = "udev/data/b8:176"
 
+// waitDisk returns when a login has made its disk.
+func (w world) waitDisk() {
+	for w.get("sys/block/sdbb/dev") == "" {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 func TestMultipathMapIsUsed(t *testing.T) {
 	w := newWorld(t)
 	w.serve(map[string]server{testPortal: open()})
 	w.set("udev/control", "")
 	a := w.attacher(io.Discard)
 	go func() { // udev, then multipathd, come later
+		w.waitDisk()
 		time.Sleep(100 * time.Millisecond)
 		w.set(udevRecord, "S:disk/by-id/x\nE:DM_MULTIPATH_DEVICE_PATH=1\n")
 		time.Sleep(200 * time.Millisecond)
@@ -37,6 +45,7 @@ func TestDiskIsUsedWhenMultipathDoesNotClaimIt(t *testing.T) {
 	w.set("udev/control", "")
 	w.set(udevRecord, "E:DM_MULTIPATH_DEVICE_PATH=2\n") // "maybe", until it has waited for a second path
 	go func() {
+		w.waitDisk()
 		time.Sleep(200 * time.Millisecond)
 		w.set(udevRecord, "E:DM_MULTIPATH_DEVICE_PATH=0\n")
 	}()
@@ -56,6 +65,60 @@ func TestDiskIsUsedWhenUdevDoesNotComeRound(t *testing.T) {
 	if err != nil || d.Path != w.path("dev/sdbb") {
 		t.Errorf("%+v, %v", d, err)
 	}
+}
+
+const multipathdSocket = "0: 2 @/org/kernel/linux/storage/multipathd\n"
+
+// udev's first event of a disk that is new to multipath says "no path".
+func TestMultipathdIsAskedWhatUdevDoesNotKnowYet(t *testing.T) {
+	w := newWorld(t)
+	w.serve(map[string]server{testPortal: open()})
+	w.set("udev/control", "")
+	w.set(udevRecord, "E:DM_MULTIPATH_DEVICE_PATH=0\n")
+	w.add("proc/net/unix", multipathdSocket)
+	w.set("paths", "sda mpatha\nsdbbb mpathb\n")
+	a := w.attacher(io.Discard)
+	a.unlistedTimeout = time.Minute
+	go func() {
+		w.waitDisk()
+		time.Sleep(100 * time.Millisecond)
+		w.add("paths", "sdbb mpathc")
+		time.Sleep(200 * time.Millisecond)
+		w.dm(3, "mpathc", "mpath-3600", "sdbb")
+	}()
+	d, err := a.Attach(ctx, testTarget(), nil)
+	if err != nil || d.Path != w.path("dev/dm-3") {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func TestDiskIsUsedWhenMultipathdLeavesIt(t *testing.T) {
+	for name, paths := range map[string]string{"orphan": "sdbb [orphan]\n", "blacklisted": "sda mpatha\n"} {
+		w := newWorld(t)
+		w.serve(map[string]server{testPortal: open()})
+		w.set("udev/control", "")
+		w.set(udevRecord, "E:DM_MULTIPATH_DEVICE_PATH=0\n")
+		w.add("proc/net/unix", multipathdSocket)
+		w.set("paths", paths)
+		a := w.attacher(io.Discard)
+		a.deviceTimeout = time.Minute
+		d, err := a.Attach(ctx, testTarget(), nil)
+		if err != nil || d.Path != w.path("dev/sdbb") {
+			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+	}
+}
+
+func TestMapThatIsOpenForAMomentIsWaitedFor(t *testing.T) {
+	w, a := attached(t)
+	w.dm(3, "mpatha", "mpath-3600", "sdbb")
+	w.set("multipath.mode", "in use")
+	a.busyTimeout = 10 * time.Second
+	time.AfterFunc(200*time.Millisecond, func() { w.set("multipath.mode", "") })
+	if err := a.Detach(ctx, testTarget()); err != nil {
+		t.Error(err)
+	}
+	w.nothingLeft(t, "map in use")
 }
 
 func TestClaimWithoutMapIsUnavailable(t *testing.T) {
