@@ -23,10 +23,11 @@ const limit = 10 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := demonstrate(ctx); err != nil {
+	err := demonstrate(ctx)
+	cancel()
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo: failed:", err)
 		os.Exit(1)
 	}

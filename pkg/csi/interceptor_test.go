@@ -43,7 +43,7 @@ func newServed(level logrus.Level) *served {
 	return s
 }
 
-func (s *served) call(ctx context.Context, method string, req any, handler grpc.UnaryHandler) (any, error, []map[string]any) {
+func (s *served) call(ctx context.Context, method string, req any, handler grpc.UnaryHandler) (any, []map[string]any, error) {
 	s.log.Reset()
 	resp, err := s.intercept(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, handler)
 	var lines []map[string]any
@@ -54,7 +54,7 @@ func (s *served) call(ctx context.Context, method string, req any, handler grpc.
 		}
 		lines = append(lines, fields)
 	}
-	return resp, err, lines
+	return resp, lines, err
 }
 
 func answer(err error) grpc.UnaryHandler {
@@ -75,7 +75,7 @@ func TestOneLineAnRPC(t *testing.T) {
 		{"a failure", create, errors.New("boom"), map[string]any{"level": "error", "msg": "failed", "code": "Internal", "reason": "boom"}},
 		{"a failed read", list, errors.New(""), map[string]any{"level": "error", "msg": "failed", "code": "Internal", "reason": "Internal"}},
 	} {
-		_, err, lines := s.call(t.Context(), c.method, &csi.CreateVolumeRequest{Name: "pvc-1\n"}, answer(c.err))
+		_, lines, err := s.call(t.Context(), c.method, &csi.CreateVolumeRequest{Name: "pvc-1\n"}, answer(c.err))
 		if (err != nil) != (c.err != nil) {
 			t.Errorf("%s: got %v", c.name, err)
 		}
@@ -105,7 +105,7 @@ func TestOneLineAnRPC(t *testing.T) {
 func TestRequestsAreNumbered(t *testing.T) {
 	s := newServed(logrus.DebugLevel)
 	for want := range 3 {
-		_, _, lines := s.call(t.Context(), list, &csiv0.ListVolumesRequest{}, answer(nil))
+		_, lines, _ := s.call(t.Context(), list, &csiv0.ListVolumesRequest{}, answer(nil))
 		if len(lines) != 2 || lines[0]["level"] != "debug" || lines[1]["level"] != "debug" {
 			t.Fatalf("got %v", lines)
 		}
@@ -123,7 +123,7 @@ func TestC58TheRequestInTheDebugLogIsRedacted(t *testing.T) {
 		&csi.NodeStageVolumeRequest{VolumeId: harmless, Secrets: map[string]string{"password": secret}},
 		&csiv0.NodeStageVolumeRequest{VolumeId: harmless, NodeStageSecrets: map[string]string{"password": secret}},
 	} {
-		_, _, lines := s.call(t.Context(), "/csi.v1.Node/NodeStageVolume", req, answer(nil))
+		_, lines, _ := s.call(t.Context(), "/csi.v1.Node/NodeStageVolume", req, answer(nil))
 		if content, _ := lines[0]["content"].(string); !strings.Contains(content, harmless) || strings.Contains(s.log.String(), secret) {
 			t.Errorf("%T: %s", req, s.log.String())
 		}
@@ -154,7 +154,7 @@ func TestAPanicIsAnInternalErrorAndOneLineWithTheStack(t *testing.T) {
 			return nil, op.NewTable().Do(ctx, op.Spec{What: "CreateVolume"}, func(context.Context) error { _, err := boom(); return err })
 		},
 	} {
-		_, err, lines := s.call(t.Context(), create, &csi.CreateVolumeRequest{}, handler)
+		_, lines, err := s.call(t.Context(), create, &csi.CreateVolumeRequest{}, handler)
 		if st := status.Convert(err); st.Code() != codes.Internal || st.Message() != "panic: boom" {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -162,7 +162,7 @@ func TestAPanicIsAnInternalErrorAndOneLineWithTheStack(t *testing.T) {
 			t.Errorf("%s: logged %v", name, lines)
 		}
 	}
-	if resp, err, _ := s.call(t.Context(), create, &csi.CreateVolumeRequest{}, answer(nil)); err != nil || resp != "answer" {
+	if resp, _, err := s.call(t.Context(), create, &csi.CreateVolumeRequest{}, answer(nil)); err != nil || resp != "answer" {
 		t.Errorf("the next call: %v, %v", resp, err)
 	}
 }
@@ -177,12 +177,12 @@ func TestADeadlineIsGivenWhereTheCallerSetNone(t *testing.T) {
 			return nil, nil
 		}
 	}
-	if _, err, _ := s.call(t.Context(), create, nil, within(30*time.Second, time.Minute)); err != nil {
+	if _, _, err := s.call(t.Context(), create, nil, within(30*time.Second, time.Minute)); err != nil {
 		t.Error(err)
 	}
 	for _, d := range []time.Duration{20 * time.Second, time.Hour} {
 		ctx, cancel := context.WithTimeout(t.Context(), d)
-		if _, err, _ := s.call(ctx, create, nil, within(d/2, d)); err != nil {
+		if _, _, err := s.call(ctx, create, nil, within(d/2, d)); err != nil {
 			t.Error(err)
 		}
 		cancel()

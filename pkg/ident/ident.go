@@ -148,28 +148,34 @@ func ParseNodeID(s string) (NodeID, error) {
 	if s == "" {
 		return NodeID{}, fault.New(fault.Invalid, "the node id is empty")
 	}
-	unknown := func(why string) (NodeID, error) {
+	id, why := parseNodeID(s)
+	if why != "" {
 		return NodeID{}, fault.New(fault.NotFound, "node %q is unknown: %s; a node id has the form NAME@ADDRESS[,ADDRESS]", Printable(s), why)
 	}
+	return id, nil
+}
+
+// parseNodeID returns the id, or why it is none.
+func parseNodeID(s string) (NodeID, string) {
 	if len(s) > MaxNodeID {
-		return unknown("it is too long")
+		return NodeID{}, "it is too long"
 	}
 	name, list, ok := strings.Cut(s, "@")
 	if !ok {
-		return unknown("it has no address")
+		return NodeID{}, "it has no address"
 	}
 	if len(name) > MaxNodeName || !subdomain.MatchString(name) {
-		return unknown("its name is no RFC 1123 subdomain")
+		return NodeID{}, "its name is no RFC 1123 subdomain"
 	}
 	id := NodeID{Name: name}
 	for part := range strings.SplitSeq(list, ",") {
 		a, err := ParseAddress(part)
 		if err != nil {
-			return unknown(err.Error())
+			return NodeID{}, err.Error()
 		}
 		id.Addresses = append(id.Addresses, a)
 	}
-	return id, nil
+	return id, ""
 }
 
 // ParseAddress reads one literal unicast address. A zone, an IPv4 address in

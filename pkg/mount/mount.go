@@ -11,7 +11,6 @@ package mount
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -138,13 +137,4 @@ func deviceNumber(path string) (major, minor int, ok bool) {
 		return 0, 0, false
 	}
 	return int(unix.Major(st.Rdev)), int(unix.Minor(st.Rdev)), true
-}
-
-// isDirectory reports whether path is a directory, following links.
-func isDirectory(path string) (bool, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return false, err
-	}
-	return fi.IsDir(), nil
 }

@@ -61,7 +61,7 @@ func TestAFilesystemIsCheckedBeforeTheMount(t *testing.T) {
 	v := e.disk("pvc-1", ext4())
 	v.lun.content = "ext4"
 	must(t, e.stage(v.stageRequest()))
-	if s := e.String(); strings.Index(s, "fsck") < 0 || strings.Index(s, "fsck") > strings.Index(s, "mount") {
+	if s := e.String(); !strings.Contains(s, "fsck") || strings.Index(s, "fsck") > strings.Index(s, "mount") {
 		t.Errorf("effects: %s", s)
 	}
 	must(t, e.unstage(v, v.staging))

@@ -39,9 +39,10 @@ func validPortal(s string) bool {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.Zone() == ""
 	}
-	host, port := s, ""
+	host := s
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
-		host, port = s[:i], s[i+1:]
+		port := s[i+1:]
+		host = s[:i]
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
 			return false

@@ -15,11 +15,11 @@ const probeTime = 20 * time.Second
 // kvmWorks tells whether the image's kernel really runs under KVM here: /dev/kvm may exist and it hangs all the same.
 // The answer holds until the machine boots again. dir is for files.
 func kvmWorks(s setup, dir string) bool {
-	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
 		return false
-	} else {
-		f.Close()
 	}
+	f.Close()
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return false

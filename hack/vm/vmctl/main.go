@@ -48,7 +48,8 @@ func keepFiles() {
 
 func main() {
 	keepFiles()
-	status, err := 0, error(nil)
+	var status int
+	var err error
 	switch command := append(os.Args, "")[1]; command {
 	case "run":
 		status, err = run(os.Args[2:])

@@ -182,7 +182,7 @@ func (a *Attacher) takeBack(ctx context.Context, iqn string, pending bool) error
 	err := poll(ctx, patience, func() (bool, error) {
 		var sessions []session
 		if sessions, last = a.sessions(iqn); last != nil {
-			return !pending, nil
+			return !pending, nil //nolint:nilerr // last is what the poll is for, and is returned after it
 		}
 		for _, s := range sessions {
 			// iscsid refuses this while the first login of the session goes on.

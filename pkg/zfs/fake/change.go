@@ -196,7 +196,7 @@ func (f *ZFS) set(n *node, s zfs.Setting) error {
 			return refuse(zfs.ErrBadValue, "cannot set property for '%s': size is less than current used or reserved space", n.name)
 		}
 	case "refreservation":
-		if err := f.fits(n, "refreservation", bytes); err != nil {
+		if err := f.fits(n, bytes); err != nil {
 			return err
 		}
 	case "reservation":
@@ -210,7 +210,7 @@ func (f *ZFS) set(n *node, s zfs.Setting) error {
 
 // fits refuses a refreservation that the pool cannot give or the refquota
 // forbids.
-func (f *ZFS) fits(n *node, property string, bytes int64) error {
+func (f *ZFS) fits(n *node, bytes int64) error {
 	more := max(bytes, n.unique) - max(n.number("refreservation"), n.unique)
 	q := n.number("refquota")
 	if more > f.room(n) || q > 0 && bytes > q {
@@ -230,7 +230,7 @@ func (f *ZFS) setVolsize(n *node, bytes int64) error {
 	}
 	if have := n.number("refreservation"); have > 0 && have == volumeReservation(n.volBytes, n.blockBytes) {
 		want := volumeReservation(bytes, n.blockBytes)
-		if err := f.fits(n, "volsize", want); err != nil {
+		if err := f.fits(n, want); err != nil {
 			return err
 		}
 		n.local["refreservation"] = strconv.FormatInt(want, 10)
