@@ -77,7 +77,7 @@ func call(endpoint, name, request string, timeout time.Duration) (string, error)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close() //nolint:errcheck // the process ends
+	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if err := conn.Invoke(ctx, "/"+name, in, out, grpc.WaitForReady(true)); err != nil {

@@ -85,7 +85,7 @@ func isEmpty(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // opened for reading
 	names, err := f.Readdirnames(1)
 	if len(names) > 0 {
 		return false, nil

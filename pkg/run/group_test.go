@@ -44,8 +44,8 @@ func TestEndGroupDoesNotWaitForAZombie(t *testing.T) {
 	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer parent.Wait()         //nolint:errcheck // it is killed
-	defer parent.Process.Kill() //nolint:errcheck // it may be gone
+	defer parent.Wait()
+	defer parent.Process.Kill()
 	buf := make([]byte, 32)
 	n, err := out.Read(buf)
 	if err != nil {

@@ -117,7 +117,7 @@ func (a *Attacher) swapsTo(name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // opened for reading
 	for s := bufio.NewScanner(f); s.Scan(); {
 		path, _, _ := strings.Cut(s.Text(), " ")
 		if real, err := filepath.EvalSymlinks(path); err == nil {

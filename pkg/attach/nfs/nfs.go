@@ -70,7 +70,7 @@ func (a *Attacher) loaded() (bool, error) {
 	if err != nil {
 		return false, fault.New(fault.Unavailable, "%w", err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // opened for reading
 	s := bufio.NewScanner(f)
 	for s.Scan() {
 		if fields := strings.Fields(s.Text()); len(fields) > 0 && fields[len(fields)-1] == "nfs4" {

@@ -96,7 +96,7 @@ func TestErrorsPassUntouched(t *testing.T) {
 	} {
 		for _, rpc := range rpcs(t) {
 			answer, err := rpc.call(t.Context(), &recorder{answer: rpc.v1Answer(), err: want}, rpc.request())
-			if err != want { //nolint:errorlint // the very same value is the promise
+			if err != want { // the very same value is the promise
 				t.Errorf("%s: error %v became %v", rpc.name, want, err)
 			}
 			if !reflect.ValueOf(answer).IsNil() {
