@@ -211,4 +211,3 @@ func (w *world) status(uuid string) (export.Status, bool) {
 	}
 	return list[i], true
 }
-

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/google/renameio/v2"
 	"github.com/sirupsen/logrus"
@@ -50,8 +49,9 @@ type Exporter struct {
 	log      logrus.FieldLogger
 
 	mu sync.Mutex
-	// changed is when each path's exports last changed, for recent changes.
-	changed map[string]time.Time
+	// jobs wait for the next exportfs; working is true while there is one.
+	jobs    []*job
+	working bool
 	// warned holds what was logged once.
 	warned map[string]bool
 	// mountd is the process that was last seen to be mountd.
@@ -63,11 +63,11 @@ var _ export.Exporter = (*Exporter)(nil)
 // New returns an exporter whose files carry the mark of the instance, so that
 // two instances on one host keep apart.
 func New(r Runner, paths Paths, instance string, log logrus.FieldLogger) *Exporter {
-	return &Exporter{run: r, paths: paths, instance: instance, log: log, changed: map[string]time.Time{}, warned: map[string]bool{}}
+	return &Exporter{run: r, paths: paths, instance: instance, log: log, warned: map[string]bool{}}
 }
 
-// Ensure implements export.Exporter. It takes no child when nothing is to do,
-// and one for all that is added with the same options or taken away.
+// Ensure implements export.Exporter. It takes one child, and none when nothing
+// is to do.
 func (e *Exporter) Ensure(ctx context.Context, v export.Volume) error {
 	if err := checkPath(v.Source); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (e *Exporter) close(ctx context.Context, uuid, source string) error {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
-		if _, err := e.exportfs(ctx, "-r"); err != nil {
+		if err := e.commit(ctx, &job{reread: true}); err != nil {
 			return err
 		}
 		return e.close(ctx, uuid, source)

@@ -1,0 +1,185 @@
+package nfs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/export/nfs"
+	"github.com/tarn-csi/tarn/pkg/export/nfs/fake"
+	"github.com/tarn-csi/tarn/pkg/run"
+)
+
+// gated is a fake host whose exportfs waits for a token, and which says how many
+// ran.
+type gated struct {
+	*fake.Host
+	tokens  chan struct{}
+	started atomic.Int32
+}
+
+func (g *gated) Run(ctx context.Context, c run.Cmd) ([]byte, error) {
+	g.started.Add(1)
+	<-g.tokens
+	return g.Host.Run(ctx, c)
+}
+
+func newGated(t *testing.T) (*gated, *nfs.Exporter) {
+	t.Helper()
+	h, err := fake.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gated{Host: h, tokens: make(chan struct{}, 100)}
+	return g, nfs.New(g, h.Paths(), "tarn.example", logrus.New())
+}
+
+func numbered(i int, readOnly bool) export.Volume {
+	return export.Volume{
+		ID: fmt.Sprint("pool/", i), UUID: fmt.Sprintf("%032x", i), Source: fmt.Sprintf("/tank/csi/%d", i),
+		Grants: []export.Grant{{Node: "n", ReadOnly: readOnly, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}},
+	}
+}
+
+// Those who come while an exportfs runs share the next one.
+func TestVolumesShareAnExportfs(t *testing.T) {
+	g, e := newGated(t)
+	var wg sync.WaitGroup
+	ensure := func(v export.Volume) {
+		wg.Go(func() {
+			if err := e.Ensure(t.Context(), v); err != nil {
+				t.Errorf("%s: %v", v.ID, err)
+			}
+		})
+	}
+	ensure(numbered(0, false))
+	waitFor(t, func() bool { return g.started.Load() == 1 })
+	for i := 1; i < 50; i++ {
+		ensure(numbered(i, i%2 == 0))
+	}
+	files := func() int {
+		list, err := e.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	waitFor(t, func() bool { return files() == 50 })
+	time.Sleep(50 * time.Millisecond) // the last one's way from its file to the queue
+	for range 100 {
+		g.tokens <- struct{}{}
+	}
+	wg.Wait()
+	if n := g.started.Load(); n > 5 {
+		t.Errorf("50 volumes took %d children", n)
+	}
+	list, err := e.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range list {
+		if !st.Complete {
+			t.Errorf("%v", st)
+		}
+	}
+}
+
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come")
+		}
+	}
+}
+
+// A caller that leaves takes its job along, or waits until it is done.
+func TestCallerThatLeaves(t *testing.T) {
+	g, e := newGated(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := e.Ensure(t.Context(), numbered(0, false)); err != nil {
+			t.Error(err)
+		}
+	})
+	waitFor(t, func() bool { return g.started.Load() == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := e.Ensure(ctx, numbered(1, false)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller whose time was up got %v", err)
+	}
+	g.tokens <- struct{}{}
+	wg.Wait()
+	if len(g.Grants("/tank/csi/1")) != 0 {
+		t.Error("a job was done whose caller had left")
+	}
+
+	ctx, cancel = context.WithCancel(t.Context())
+	var ended atomic.Bool
+	wg.Go(func() {
+		_ = e.Ensure(ctx, numbered(2, false))
+		ended.Store(true)
+	})
+	waitFor(t, func() bool { return g.started.Load() == 2 })
+	cancel()
+	time.Sleep(20 * time.Millisecond)
+	if ended.Load() {
+		t.Error("a caller left while its exportfs ran")
+	}
+	g.tokens <- struct{}{}
+	wg.Wait()
+}
+
+// Never two flushes in one second of the kernel's clock.
+func TestOneExportfsASecond(t *testing.T) {
+	h, err := fake.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	flush := filepath.Join(h.Paths().Proc, "net/rpc/nfsd.export/flush")
+	if err := os.MkdirAll(filepath.Dir(flush), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var seconds []int64
+	e := nfs.New(runner(func(ctx context.Context, c run.Cmd) ([]byte, error) {
+		now := time.Now().Unix()
+		seconds = append(seconds, now)
+		if err := os.WriteFile(flush, []byte(strconv.FormatInt(now, 10)+"\n"), 0o644); err != nil {
+			t.Error(err)
+		}
+		return h.Run(ctx, c)
+	}), h.Paths(), "tarn.example", logrus.New())
+	for i := range 3 {
+		if err := e.Ensure(t.Context(), numbered(i, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := 1; i < len(seconds); i++ {
+		if seconds[i] <= seconds[i-1] {
+			t.Errorf("exportfs ran at %v", seconds)
+		}
+	}
+	// Somebody else's flushes have pushed the clock ahead: no use in waiting for it.
+	if err := os.WriteFile(flush, []byte(strconv.FormatInt(time.Now().Unix()+100, 10)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := e.Ensure(t.Context(), numbered(9, false)); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+type runner func(context.Context, run.Cmd) ([]byte, error)
+
+func (r runner) Run(ctx context.Context, c run.Cmd) ([]byte, error) { return r(ctx, c) }
