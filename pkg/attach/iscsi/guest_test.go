@@ -221,7 +221,7 @@ func TestGuestCutLoginLeavesNoSession(t *testing.T) {
 	blackhole(t, 3999)
 	a := guestAttacher(io.Discard)
 	for _, p := range []string{"127.0.0.1:3999", portal4} {
-		for _, after := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second} {
+		for _, after := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
 			ctx, cancel := context.WithTimeout(context.Background(), after)
 			begin := time.Now()
 			_, err := a.Attach(ctx, l.target(p), nil)
@@ -364,6 +364,37 @@ func TestGuestDetachRefusesADiskInUse(t *testing.T) {
 	}
 }
 
+// What was written is on the volume after the detach, though nobody synced it
+// and a process still has the device open.
+func TestGuestDetachFlushes(t *testing.T) {
+	ctx := guestContext(t)
+	l := export(t, size, portal4).allow(guestInitiator, nil)
+	a := guestAttacher(io.Discard)
+	d, err := a.Attach(ctx, l.target(portal4), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(d.Path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	text := []byte(strings.Repeat("kept", 1024))
+	if _, err := f.WriteAt(text, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	cache, _ := filepath.Glob("/sys/block/" + filepath.Base(d.Path) + "/device/scsi_disk/*/cache_type")
+	t.Logf("cache_type: %s", sh(t, "cat", cache...))
+	if err := a.Detach(ctx, l.target(portal4)); err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft("detach")
+	b, err := os.ReadFile("/dev/zvol/" + l.zvol)
+	if err != nil || !bytes.Equal(b[1<<20:1<<20+len(text)], text) {
+		t.Errorf("what was written is not on the volume: %v", err)
+	}
+}
+
 func TestGuestC25DetachWithoutRecord(t *testing.T) {
 	ctx := guestContext(t)
 	l := export(t, size, portal4).allow(guestInitiator, nil)
@@ -446,7 +477,7 @@ func TestGuestC26RoundsLeaveNothing(t *testing.T) {
 	ctx := guestContext(t)
 	a := guestAttacher(io.Discard)
 	l := export(t, size, portal4).allow(guestInitiator, nil)
-	for range 5 {
+	for range 3 {
 		if _, err := a.Attach(ctx, l.target(portal4), nil); err != nil {
 			t.Fatal(err)
 		}

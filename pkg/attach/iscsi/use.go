@@ -1,7 +1,6 @@
 package iscsi
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"os"
@@ -110,16 +109,15 @@ func (a *Attacher) holdersOf(name string) ([]string, error) {
 }
 
 func (a *Attacher) swapsTo(name string) (bool, error) {
-	f, err := os.Open(filepath.Join(a.proc, "swaps"))
+	content, err := os.ReadFile(filepath.Join(a.proc, "swaps"))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil // a kernel without swap
 	}
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
-	for s := bufio.NewScanner(f); s.Scan(); {
-		path, _, _ := strings.Cut(s.Text(), " ")
+	for line := range strings.Lines(string(content)) {
+		path, _, _ := strings.Cut(line, " ")
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			path = real
 		}

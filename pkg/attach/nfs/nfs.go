@@ -5,7 +5,6 @@
 package nfs
 
 import (
-	"bufio"
 	"context"
 	"net/netip"
 	"os"
@@ -66,18 +65,16 @@ func (a *Attacher) Ready(ctx context.Context) error {
 }
 
 func (a *Attacher) loaded() (bool, error) {
-	f, err := os.Open(a.filesystems)
+	content, err := os.ReadFile(a.filesystems)
 	if err != nil {
 		return false, fault.New(fault.Unavailable, "%w", err)
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
-	s := bufio.NewScanner(f)
-	for s.Scan() {
-		if fields := strings.Fields(s.Text()); len(fields) > 0 && fields[len(fields)-1] == "nfs4" {
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) > 0 && fields[len(fields)-1] == "nfs4" {
 			return true, nil
 		}
 	}
-	return false, s.Err()
+	return false, nil
 }
 
 // hostname is RFC 1123; a label never begins with a dash, so it is no option.
