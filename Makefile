@@ -23,7 +23,7 @@ demo: build ## Provision, mount, write, read and delete volumes on a real pool o
 	hack/demo/run
 
 .PHONY: test
-test: lint unit guest reboot ## All tests: on this machine, and on real kernels in a virtual machine
+test: unit guest reboot ## All tests: on this machine, and on real kernels in virtual machines
 
 .PHONY: unit
 unit: ## Tests that need neither root nor a virtual machine, with the race detector
