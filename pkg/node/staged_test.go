@@ -226,7 +226,9 @@ func TestAMovedPortalIsTakenWhenTheOldOneIsGone(t *testing.T) {
 	must(t, e.stage(v.stageRequest()))
 	target := e.path("pods/uid1/mount")
 	must(t, e.publish(v.publishRequest(target)))
-	e.wantLines(v.staging, 1)
+	if i, _ := e.top(v.staging); i.Source != "192.0.2.10:/tank/csi/pvc-1" || e.count("mount") != 1 {
+		t.Errorf("mounted from %s: %v", i.Source, e)
+	}
 	must(t, e.unpublish(v, target))
 
 	old.stale = true
