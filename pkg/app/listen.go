@@ -1,12 +1,14 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,15 +33,22 @@ func listen(endpoint string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// The mode must be right from the first moment; umask is the process's, and
-	// nothing else runs yet that makes files.
-	old := unix.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	unix.Umask(old)
+	l, err := (&net.ListenConfig{Control: rootOnly}).Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	return l, nil
+}
+
+// rootOnly sets the mode of a socket that has no name yet: bind gives it to the
+// file, which so has it from the first moment (unix_bind_bsd in net/unix/af_unix.c).
+// A umask would be the whole process's, where other work makes files already.
+func rootOnly(_, _ string, c syscall.RawConn) error {
+	var err error
+	if failed := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); failed != nil {
+		return failed
+	}
+	return err
 }
 
 func removeStale(path string) error {
