@@ -48,7 +48,13 @@ func (r *Releaser) removeHolders(ctx context.Context, block string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := r.run.Run(ctx, run.Cmd{Tool: "dmsetup", Args: []string{"remove", "--retry", strings.TrimSpace(string(name))}}); err != nil {
+		// It retries for some seconds: udev may be looking.
+		mapping := strings.TrimSpace(string(name))
+		_, err = r.run.Run(ctx, run.Cmd{Tool: "dmsetup", Args: []string{"remove", "--retry", mapping}})
+		if err != nil && strings.Contains(run.Stderr(err), "Device or resource busy") {
+			return fmt.Errorf("the logical volume %s (%s) on %s is open on this host: unmount it", mapping, h.Name(), block)
+		}
+		if err != nil {
 			return err
 		}
 	}

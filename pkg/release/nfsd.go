@@ -17,8 +17,9 @@ import (
 
 var (
 	superblock = regexp.MustCompile(`superblock: "([0-9a-f]+):([0-9a-f]+):`)
-	filename   = regexp.MustCompile(`filename: "([^"]*)"`)
-	address    = regexp.MustCompile(`(?m)^address: "(.*)"$`)
+	// A file's name is not escaped, and may hold quotes.
+	filename = regexp.MustCompile(`filename: "(.*?)"(?:, owner: ".*)? \}$`)
+	address  = regexp.MustCompile(`(?m)^address: "(.*)"$`)
 )
 
 // nfsState makes nfsd let go of a filesystem. A v4 client that merely read a
@@ -27,8 +28,9 @@ var (
 func (r *Releaser) nfsState(dir string, alive []netip.Addr) error {
 	nfsd := filepath.Join(r.proc, "fs/nfsd")
 	// Since Linux 6.9 this revokes NFSv4 state as well as locks, and of this
-	// filesystem alone; before, it ends NLM locks.
-	if err := write(filepath.Join(nfsd, "unlock_filesystem"), dir); err != nil && !ignorable(err) {
+	// filesystem alone; before, it ends NLM locks. The kernel wants one escaped
+	// word and the end of the line (write_unlock_fs in fs/nfsd/nfsctl.c).
+	if err := write(filepath.Join(nfsd, "unlock_filesystem"), escape(dir)+"\n"); err != nil && !gone(err) {
 		return err
 	}
 	var st unix.Stat_t
@@ -42,7 +44,7 @@ func (r *Releaser) nfsState(dir string, alive []netip.Addr) error {
 	var errs []error
 	for _, client := range clients {
 		file, holds, err := holdsFile(filepath.Join(client, "states"), unix.Major(st.Dev), unix.Minor(st.Dev))
-		if err != nil && !ignorable(err) {
+		if err != nil && !gone(err) {
 			errs = append(errs, err)
 			continue
 		}
@@ -50,7 +52,10 @@ func (r *Releaser) nfsState(dir string, alive []netip.Addr) error {
 			continue
 		}
 		who, err := clientAddress(filepath.Join(client, "info"))
-		if err != nil && !ignorable(err) {
+		if gone(err) {
+			continue
+		}
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -59,17 +64,16 @@ func (r *Releaser) nfsState(dir string, alive []netip.Addr) error {
 			continue
 		}
 		// This drops the client's state on every volume, and it has none left.
-		if err := write(filepath.Join(client, "ctl"), "expire\n"); err != nil && !ignorable(err) {
+		if err := write(filepath.Join(client, "ctl"), "expire\n"); err != nil && !gone(err) {
 			errs = append(errs, fmt.Errorf("NFS client %s holds %q: %w", who, file, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// ignorable: the client or the interface went away meanwhile, or the kernel
-// found nothing to unlock.
-func ignorable(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EBUSY)
+// gone reports that the client or the whole server went away meanwhile.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO)
 }
 
 func write(path, value string) error {

@@ -22,23 +22,29 @@ type Held struct {
 	Alive []netip.Addr
 }
 
+// Runner starts children; *run.Runner is one.
+type Runner interface {
+	Run(ctx context.Context, c run.Cmd) ([]byte, error)
+}
+
 // Releaser works on this host.
 type Releaser struct {
-	run *run.Runner
+	run Runner
 	// proc and sys are /proc and /sys.
 	proc, sys string
 }
 
 // New returns a Releaser.
-func New(r *run.Runner) *Releaser { return &Releaser{run: r, proc: "/proc", sys: "/sys"} }
+func New(r Runner) *Releaser { return &Releaser{run: r, proc: "/proc", sys: "/sys"} }
 
 // Release ends NFS state that clients without a publication keep on a
-// filesystem, and LVM mappings that this host itself put on a zvol. The error
-// names what it could not end.
+// filesystem, what the kernel's export cache keeps of it, and LVM mappings that
+// this host itself put on a zvol. It is for a volume that is exported no more.
+// The error names what it could not end.
 func (r *Releaser) Release(ctx context.Context, h Held) error {
 	var errs []error
 	if h.Dir != "" {
-		errs = append(errs, r.nfsState(h.Dir, h.Alive))
+		errs = append(errs, r.nfsState(h.Dir, h.Alive), r.exportCache(ctx, h.Dir))
 	}
 	if h.Device != "" {
 		errs = append(errs, r.mappings(ctx, h.Device))

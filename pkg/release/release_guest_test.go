@@ -1,0 +1,229 @@
+//go:build guest
+
+package release
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+const guestPool = "tarn-release-test"
+
+// TestMain makes a pool. Nothing is skipped: what is missing in the guest fails.
+func TestMain(m *testing.M) {
+	if os.Getenv("TARN_GUEST") != "1" {
+		fmt.Fprintln(os.Stderr, "this test binary is for the inside of a guest: hack/vm/run -- ...")
+		os.Exit(1)
+	}
+	os.Exit(withPool(m))
+}
+
+var guestDir string
+
+func withPool(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "tarn-release-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	guestDir = filepath.Join(dir, "a b")
+	// Of a run that was killed.
+	_ = command("umount", "-a", "-l", "-t", "nfs4")
+	_ = command("exportfs", "-ua")
+	_ = command("zpool", "destroy", "-f", guestPool)
+	image := filepath.Join(dir, "disk")
+	err = errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20),
+		command("zpool", "create", "-f", "-m", guestDir, guestPool, image), command("modprobe", "dm_mod"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = command("zpool", "destroy", "-f", guestPool) }()
+	return m.Run()
+}
+
+func command(name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, stderr.String())
+	}
+	return nil
+}
+
+// guest is the guest's own host, with the parts that tests need.
+type guest struct {
+	*testing.T
+	*Releaser
+	zfs *zfs.Client
+}
+
+func newGuest(t *testing.T) guest {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	r := run.New(log)
+	c, err := zfs.New(r, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guest{t, New(r), c}
+}
+
+func (g guest) must(errs ...error) {
+	g.Helper()
+	for _, err := range errs {
+		if err != nil {
+			g.Fatal(err)
+		}
+	}
+}
+
+const exportOptions = "rw,sync,no_subtree_check,mountpoint,sec=sys,no_root_squash"
+
+// exported makes a filesystem, exports it to this host, and mounts it over NFS.
+func (g guest) exported(name string) (dataset, dir, mountpoint string) {
+	g.Helper()
+	dataset, dir = guestPool+"/"+name, filepath.Join(guestDir, name)
+	g.must(g.zfs.Create(g.Context(), zfs.Spec{Name: dataset}), g.zfs.Mount(g.Context(), dataset, dir, true))
+	g.must(os.WriteFile(filepath.Join(dir, "file"), []byte("data"), 0o644))
+	g.must(command("exportfs", "-o", exportOptions, "127.0.0.1:"+dir))
+	mountpoint = g.TempDir()
+	g.must(command("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint))
+	g.Cleanup(func() { _ = unix.Unmount(mountpoint, unix.MNT_FORCE|unix.MNT_DETACH) })
+	return dataset, dir, mountpoint
+}
+
+// unexport closes it, in a second of its own, so that the kernel's export cache
+// is cleaned.
+func (g guest) unexport(dir string) {
+	g.Helper()
+	flushed, err := g.lastFlush()
+	g.must(err)
+	time.Sleep(time.Until(time.Unix(flushed+1, 0)))
+	g.must(command("exportfs", "-u", "127.0.0.1:"+dir))
+}
+
+func (g guest) busy(err error) {
+	g.Helper()
+	if !errors.Is(err, zfs.ErrBusy) {
+		g.Fatalf("it should be busy: %v", err)
+	}
+}
+
+// A client that is gone holds what it had open until its state is ended.
+func TestGuestStateOfADeadClientIsEnded(t *testing.T) {
+	g := newGuest(t)
+	dataset, dir, mountpoint := g.exported("v")
+	f, err := os.Open(filepath.Join(mountpoint, "file"))
+	g.must(err)
+	defer f.Close() //nolint:errcheck // opened for reading
+	_, err = io.ReadAll(f)
+	g.must(err)
+	g.unexport(dir)
+	g.busy(g.zfs.Unmount(t.Context(), dir))
+
+	err = g.Release(t.Context(), Held{Dir: dir, Alive: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), "file") {
+		t.Fatalf("the client that is alive, and its file, are not named: %v", err)
+	}
+	g.busy(g.zfs.Unmount(t.Context(), dir))
+
+	g.must(g.Release(t.Context(), Held{Dir: dir, Alive: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}))
+	g.must(g.zfs.Unmount(t.Context(), dir), g.zfs.Destroy(t.Context(), dataset))
+}
+
+// A file that was merely read leaves a delegation.
+func TestGuestDelegationIsEnded(t *testing.T) {
+	g := newGuest(t)
+	dataset, dir, mountpoint := g.exported("v")
+	_, err := os.ReadFile(filepath.Join(mountpoint, "file"))
+	g.must(err)
+	g.unexport(dir)
+	if err := g.zfs.Unmount(t.Context(), dir); err != nil {
+		g.busy(err)
+		g.must(g.Release(t.Context(), Held{Dir: dir}), g.zfs.Unmount(t.Context(), dir))
+	} else {
+		t.Error("no delegation was given, so this test shows nothing")
+	}
+	g.must(g.zfs.Destroy(t.Context(), dataset))
+}
+
+// Exports that change faster than once a second keep a filesystem busy that
+// nobody uses.
+func TestGuestQuickExportsAreWaitedFor(t *testing.T) {
+	g := newGuest(t)
+	dataset, dir, mountpoint := g.exported("v")
+	g.must(unix.Unmount(mountpoint, 0))
+	for range 15 {
+		g.must(os.WriteFile("/proc/net/rpc/nfsd.fh/flush", []byte("1\n"), 0o644), os.WriteFile("/proc/net/rpc/nfsd.export/flush", []byte("1\n"), 0o644))
+	}
+	g.must(command("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint), unix.Unmount(mountpoint, 0))
+	g.must(command("exportfs", "-u", "127.0.0.1:"+dir))
+	flushed, err := g.lastFlush()
+	g.must(err)
+	if flushed <= time.Now().Unix() {
+		t.Fatalf("the flushes were not faster than the clock: this test shows nothing")
+	}
+	g.busy(g.zfs.Unmount(t.Context(), dir))
+	g.must(g.Release(t.Context(), Held{Dir: dir}), g.zfs.Unmount(t.Context(), dir), g.zfs.Destroy(t.Context(), dataset))
+}
+
+// A node that made its block volume a physical volume shows its volume group to
+// the storage host.
+func TestGuestLogicalVolumes(t *testing.T) {
+	g := newGuest(t)
+	dataset := guestPool + "/z"
+	g.must(g.zfs.Create(t.Context(), zfs.Spec{Name: dataset, VolumeBytes: 64 << 20, Thin: true, Properties: []zfs.Setting{{Name: "volmode", Value: "dev"}}}))
+	device := zfs.DevicePath(dataset)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(device); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	g.must(command("vgcreate", "tarn-vg", device), command("lvcreate", "-an", "-Zn", "-n", "a-b", "-L", "16M", "tarn-vg"),
+		command("lvcreate", "-an", "-Zn", "-n", "c", "-L", "16M", "tarn-vg"), command("vgchange", "-ay", "tarn-vg"))
+	g.busy(g.zfs.Destroy(t.Context(), dataset))
+
+	mountpoint := t.TempDir()
+	g.must(command("mkfs.ext4", "-q", "/dev/tarn-vg/a-b"), command("mount", "/dev/tarn-vg/a-b", mountpoint))
+	err := g.Release(t.Context(), Held{Device: device})
+	if err == nil || !strings.Contains(err.Error(), "a--b") || !strings.Contains(err.Error(), "unmount") {
+		t.Errorf("the mounted logical volume is not named: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(mountpoint, "lost+found")); err != nil {
+		t.Errorf("the mounted logical volume is gone: %v", err)
+	}
+	g.must(unix.Unmount(mountpoint, 0), g.Release(t.Context(), Held{Device: device}))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := g.zfs.Destroy(t.Context(), dataset)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, zfs.ErrBusy) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
