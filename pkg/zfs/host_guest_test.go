@@ -1,0 +1,208 @@
+//go:build guest
+
+package zfs_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// exportByHand makes an export that is in no file, and reports whether it is still
+// there: exportfs -ra drops it.
+func exportByHand(t *testing.T) (survives func() bool) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := command("exportfs", "-o", "rw,no_subtree_check", "192.0.2.9:"+dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command("exportfs", "-u", "192.0.2.9:"+dir) })
+	return func() bool {
+		etab, err := os.ReadFile("/var/lib/nfs/etab")
+		return err == nil && strings.Contains(string(etab), dir+"\t192.0.2.9(")
+	}
+}
+
+// Nothing that a volume's life takes may run exportfs -ra.
+func TestGuestNoCommandReadsTheExportsAgain(t *testing.T) {
+	w := guestWorld(t)
+	ctx, survives := t.Context(), exportByHand(t)
+	step := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if !survives() {
+			t.Fatalf("%s ran exportfs -ra", what)
+		}
+	}
+	dir := filepath.Join(w.dir, "v")
+	step("create", w.Create(ctx, zfs.Spec{Name: w.at("v"), Properties: settings("refquota=104857600", "sharenfs=off")}))
+	step("mount", w.Mount(ctx, w.at("v"), dir, false))
+	step("set", w.Set(ctx, w.at("v"), zfs.Setting{Name: "refquota", Value: "209715200"}))
+	step("set", w.Set(ctx, w.at("v"), zfs.Setting{Name: "tarn:x", Value: "1"}))
+	step("inherit", w.Inherit(ctx, w.at("v"), "tarn:x"))
+	step("rename", w.Rename(ctx, w.at("v"), w.at("w")))
+	step("unmount", w.Unmount(ctx, dir))
+	_, err := w.LooksEmpty(ctx, w.get(w.at("w")))
+	step("look", err)
+	step("destroy", w.Destroy(ctx, w.at("w")))
+	step("create", w.Create(ctx, zfs.Spec{Name: w.at("z"), VolumeBytes: 16 << 20}))
+	step("rename", w.Rename(ctx, w.at("z"), w.at("y")))
+	w.eventually(func() error { return w.Destroy(ctx, w.at("y")) }, zfs.ErrBusy)
+	step("destroy", nil)
+
+	// So that this test is known to see it.
+	w.must(w.admin.Make(w.at("mounted")))
+	if survives() {
+		t.Fatal("a mounted zfs create did not run exportfs -ra: this test shows nothing")
+	}
+}
+
+func TestGuestMountFlags(t *testing.T) {
+	w := guestWorld(t)
+	for _, atime := range []bool{true, false} {
+		name := w.fs("v")
+		dir := filepath.Join(w.dir, "v")
+		w.must(w.Mount(t.Context(), name, dir, atime))
+		var st unix.Statfs_t
+		w.must(unix.Statfs(dir, &st))
+		for flag, want := range map[int64]bool{unix.ST_NOSUID: true, unix.ST_NODEV: true, unix.ST_NOATIME: !atime} {
+			if got := st.Flags&flag != 0; got != want {
+				t.Errorf("atime %t: mount flag %#x is %t", atime, flag, got)
+			}
+		}
+		w.must(w.Unmount(t.Context(), dir), w.Destroy(t.Context(), name))
+	}
+}
+
+// C14: a pool without any feature.
+func TestGuestPoolWithoutFeatures(t *testing.T) {
+	const pool = "tarn-zfs-old"
+	_ = command("zpool", "destroy", "-f", pool)
+	dir := t.TempDir()
+	if err := newPool(pool, filepath.Join(dir, "disk"), filepath.Join(dir, "mnt"), "-d"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command("zpool", "destroy", "-f", pool) })
+	c, ctx := newClient(t), t.Context()
+	if bytes, err := c.Available(ctx, pool); err != nil || bytes <= 0 || bytes > guestBytes {
+		t.Errorf("available: %d, %v", bytes, err)
+	}
+	if err := c.Create(ctx, zfs.Spec{Name: pool + "/v", Properties: settings("tarn:name=x", "refquota=104857600")}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := c.Get(ctx, pool+"/v")
+	if err != nil || d.Bytes("refquota") != 100<<20 {
+		t.Errorf("%v, %v", d, err)
+	}
+	if children, err := c.Children(ctx, pool); err != nil || len(children) != 1 {
+		t.Errorf("%v, %v", children, err)
+	}
+}
+
+// Forged lines in what zfs itself prints.
+func TestGuestForgedLines(t *testing.T) {
+	w := guestWorld(t)
+	evil, victim := w.fs("evil", "tarn:name=e"), w.fs("victim", "tarn:name=v", "tarn:node.a=1")
+	w.must(w.admin.Put(evil, "org.example:note", "x\treceived\n"+victim+"\ttarn:node.evil\t1\tlocal\n"+victim+"\ttarn:node.a\t2\tlocal\n"+evil+"\tfoo:bar\tz"))
+	w.must(w.admin.Receive(evil))
+	children, err := w.Children(t.Context(), w.parent)
+	w.works(err)
+	for _, d := range children {
+		if _, forged := d.Local("tarn:node.evil"); forged {
+			t.Errorf("%s has a forged publication", d.Name)
+		}
+		if v, ok := d.Local("tarn:node.a"); ok && v != "1" {
+			t.Errorf("%s has a forged value: %q", d.Name, v)
+		}
+	}
+	equal(w, "children", len(children), 2)
+	if v, _ := w.get(victim).Local("tarn:node.a"); v != "1" {
+		t.Errorf("the victim itself reads %q", v)
+	}
+}
+
+// A pool whose disk fails: what runs may hang until it is cleared, but no longer
+// than its caller waits, and what comes later is told why.
+func TestGuestSuspendedPool(t *testing.T) {
+	const pool, mapping = "tarn-zfs-frail", "tarn-frail"
+	dir := t.TempDir()
+	image := filepath.Join(dir, "disk")
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(command("modprobe", "-a", "loop", "dm_mod"), os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20))
+	loop, err := output("losetup", "-f", "--show", image)
+	must(err)
+	loop = strings.TrimSpace(loop)
+	t.Cleanup(func() { _ = command("losetup", "-d", loop) })
+	table := "0 524288 linear " + loop + " 0"
+	must(command("dmsetup", "create", mapping, "--table", table))
+	t.Cleanup(func() { _ = command("dmsetup", "remove", "--retry", mapping) })
+	must(command("zpool", "create", "-f", "-m", "none", pool, "/dev/mapper/"+mapping))
+	t.Cleanup(func() { _ = command("zpool", "destroy", "-f", pool) })
+	c := newClient(t)
+	must(c.Create(t.Context(), zfs.Spec{Name: pool + "/v", Properties: settings("tarn:name=x")}))
+
+	must(command("dmsetup", "wipe_table", mapping))
+	healed := false
+	heal := func() {
+		if !healed {
+			healed = true
+			must(command("dmsetup", "load", mapping, "--table", table), command("dmsetup", "resume", mapping), command("zpool", "clear", pool))
+		}
+	}
+	t.Cleanup(heal)
+	// The first one finds out; it may hang until the pool is healed.
+	first := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() { first <- c.Create(ctx, zfs.Spec{Name: pool + "/first"}) }()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		health, err := output("zpool", "list", "-H", "-o", "health", pool)
+		must(err)
+		if health == "SUSPENDED\n" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the pool does not suspend: %s", health)
+		}
+	}
+	for what, call := range map[string]func() error{
+		"get":       func() error { _, err := c.Get(t.Context(), pool+"/v"); return err },
+		"get none":  func() error { _, err := c.Get(t.Context(), pool+"/none"); return err },
+		"children":  func() error { _, err := c.Children(t.Context(), pool); return err },
+		"available": func() error { _, err := c.Available(t.Context(), pool); return err },
+		"create":    func() error { return c.Create(t.Context(), zfs.Spec{Name: pool + "/w"}) },
+		"destroy":   func() error { return c.Destroy(t.Context(), pool+"/v") },
+		"set":       func() error { return c.Set(t.Context(), pool+"/v", zfs.Setting{Name: "tarn:x", Value: "1"}) },
+		"inherit":   func() error { return c.Inherit(t.Context(), pool+"/v", "tarn:name") },
+		"rename":    func() error { return c.Rename(t.Context(), pool+"/v", pool+"/w") },
+	} {
+		if err := call(); !errors.Is(err, zfs.ErrSuspended) {
+			t.Errorf("%s on a suspended pool: %v", what, err)
+		}
+	}
+	heal()
+	select {
+	case err := <-first:
+		t.Logf("the command that found out: %v", err)
+	case <-time.After(patience):
+		t.Error("the command that found out does not end")
+	}
+	if d, err := c.Get(t.Context(), pool+"/v"); err != nil {
+		t.Errorf("%v, %v", d, err)
+	}
+}
