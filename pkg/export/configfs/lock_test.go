@@ -89,7 +89,7 @@ func TestLockWaitIsBounded(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	if _, err := configfs.NewLock(path).Acquire(short()); fault.Kind(err) != fault.Unavailable {
+	if _, err := configfs.NewLock(path).Acquire(short()); !errors.Is(err, fault.Unavailable) {
 		t.Fatalf("held by another process: %v", err)
 	}
 	_ = other.Close()
@@ -97,7 +97,7 @@ func TestLockWaitIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after a wait that was given up: %v", err)
 	}
-	if _, err := configfs.NewLock(path).Acquire(short()); fault.Kind(err) != fault.Unavailable {
+	if _, err := configfs.NewLock(path).Acquire(short()); !errors.Is(err, fault.Unavailable) {
 		t.Fatalf("held by this process: %v", err)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -140,7 +140,7 @@ func TestLockKeepsOutOtherProcesses(t *testing.T) {
 
 func TestLockWithoutItsDirectory(t *testing.T) {
 	_, err := configfs.NewLock(filepath.Join(t.TempDir(), "missing/lock")).Acquire(t.Context())
-	if fault.Kind(err) != fault.Unavailable {
+	if !errors.Is(err, fault.Unavailable) {
 		t.Fatal(err)
 	}
 }

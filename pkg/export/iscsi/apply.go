@@ -1,7 +1,6 @@
 package iscsi
 
 import (
-	"context"
 	"errors"
 	"path"
 	"slices"
@@ -124,32 +123,12 @@ func (t tree) configureBackstore(w wanted) error {
 			return err
 		}
 	}
-	return t.enableBackstore(w)
-}
-
-// restartSys is ERESTARTSYS, which the kernel should keep to itself. zvol_open
-// returns it when another command holds the lock on all pools' names for a
-// second (zvol_open_timeout_ms in module/os/linux/zfs/zvol_os.c), and LIO hands
-// it on.
-const restartSys = syscall.Errno(512)
-
-func (t tree) enableBackstore(w wanted) error {
-	ctx, cancel := context.WithTimeout(t.ctx, t.deviceWait)
-	defer cancel()
-	var err error
-	_, _ = poll(ctx, func() error {
-		if err = t.write(path.Join(w.backstore, "enable"), "1"); errors.Is(err, restartSys) {
-			return err
-		}
-		return nil
-	})
+	err := t.write(path.Join(w.backstore, "enable"), "1")
 	switch {
 	case errors.Is(err, syscall.EBUSY):
 		return fault.New(fault.Precondition, "%s is held by something else on this host, such as a mount or another target: free it first: %w", w.source, err)
-	case errors.Is(err, restartSys):
-		return fault.New(fault.Unavailable, "%s cannot be opened while other zfs commands run: repeat the call: %w", w.source, err)
-	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV):
-		return fault.New(fault.Unavailable, "%s went away: repeat the call: %w", w.source, err)
+	case errors.Is(err, restartSys), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV):
+		return &lateError{fault.New(fault.Unavailable, "%s could not be opened: repeat the call: %w", w.source, err)}
 	}
 	return err
 }

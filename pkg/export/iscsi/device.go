@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -88,44 +89,67 @@ const (
 	maxPoll   = 100 * time.Millisecond
 )
 
-// poll calls try at short, growing intervals until it returns nil or ctx ends.
-// It returns the last error of try, and whether ctx ended by being cancelled.
-func poll(ctx context.Context, try func() error) (last error, cancelled bool) {
+// poll calls try at short, growing intervals until it returns nil or ctx ends,
+// and returns its last error.
+func poll(ctx context.Context, try func() error) error {
 	wait := firstPoll
 	for {
-		if last = try(); last == nil {
-			return nil, false
+		err := try()
+		if err == nil {
+			return nil
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return last, !errors.Is(ctx.Err(), context.DeadlineExceeded)
+			return err
 		}
 		wait = min(wait*3/2+time.Microsecond, maxPoll)
 	}
 }
 
-// waitDevice returns the device at path as soon as it is a block device of the
-// wanted size. It looks only: nothing is ever made under /dev.
-func (e *Exporter) waitDevice(ctx context.Context, path string, sizeBytes int64) (Device, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.deviceWait)
+// restartSys is ERESTARTSYS, which the kernel should keep to itself. zvol_open
+// returns it when another command holds the lock on all pools' names for a
+// second (zvol_open_timeout_ms in module/os/linux/zfs/zvol_os.c), and LIO hands
+// it on.
+const restartSys = syscall.Errno(512)
+
+// lateError is a device that was there, and could not be opened by the kernel: a
+// zvol made under the name of one that was just destroyed loses its link once
+// more when udev comes to that, or other zfs commands run.
+type lateError struct{ error }
+
+func (e *lateError) Unwrap() error { return e.error }
+
+// withDevice calls use with the device at path as soon as it is a block device
+// of the wanted size, and again when use says that it was late. It looks only:
+// nothing is ever made under /dev.
+func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64, use func(Device) error) error {
+	waiting, cancel := context.WithTimeout(ctx, e.deviceWait)
 	defer cancel()
 	began := time.Now()
-	var d Device
-	err, cancelled := poll(ctx, func() (err error) {
-		if d, err = e.device(path); err == nil && d.SizeBytes != sizeBytes {
+	var result error
+	err := poll(waiting, func() error {
+		d, err := e.device(path)
+		if err == nil && d.SizeBytes != sizeBytes {
 			err = fmt.Errorf("%s has %d bytes, not %d", path, d.SizeBytes, sizeBytes)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		var late *lateError
+		if result = use(d); errors.As(result, &late) {
+			return result
+		}
+		return nil
 	})
 	switch {
-	case cancelled:
-		return Device{}, fmt.Errorf("wait for the device: %w", ctx.Err())
-	case err != nil:
-		return Device{}, fault.New(fault.Unavailable, "the volume's device did not appear within %s: %w; see that udev runs, and repeat the call",
-			time.Since(began).Round(time.Millisecond), err)
+	case err == nil:
+		return result
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("wait for the device: %w", ctx.Err())
 	}
-	return d, nil
+	return fault.New(fault.Unavailable, "the volume's device was not there within %s: %w; see that udev runs, and repeat the call",
+		time.Since(began).Round(time.Millisecond), err)
 }

@@ -52,9 +52,12 @@ func TestC13DeviceThatNeverComes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := fakeHost(t)
 			empty := h.view(t)
-			i := h.instanceWith(t, "a", func(c *Config) { c.Device = device })
+			i := h.instanceWith(t, "a", func(c *Config) {
+				c.Device = device
+				c.DeviceWait = 20 * time.Millisecond
+			})
 			v := grants(h.volume(t, 1), openA)
-			if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+			if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) {
 				t.Fatalf("Ensure: %v", err)
 			}
 			sameView(t, "without a device", empty, h.view(t))
@@ -62,7 +65,7 @@ func TestC13DeviceThatNeverComes(t *testing.T) {
 			i.deviceWait = time.Hour
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 			defer cancel()
-			if err := i.Ensure(ctx, v); fault.Kind(err) != fault.Unavailable {
+			if err := i.Ensure(ctx, v); !errors.Is(err, fault.Unavailable) {
 				t.Fatalf("Ensure under a deadline: %v", err)
 			}
 			gone, leave := context.WithCancel(t.Context())

@@ -104,14 +104,14 @@ func (e *Exporter) Ensure(ctx context.Context, v export.Volume) error {
 	if err != nil {
 		return err
 	}
-	if w.device, err = e.waitDevice(ctx, w.source, w.sizeBytes); err != nil {
-		return err
-	}
-	err = e.change(ctx, func(t tree) error {
-		if err := t.apply(w); err != nil {
-			return err
-		}
-		return t.verify(w)
+	err = e.withDevice(ctx, w.source, w.sizeBytes, func(d Device) error {
+		w.device = d
+		return e.change(ctx, func(t tree) error {
+			if err := t.apply(w); err != nil {
+				return err
+			}
+			return t.verify(w)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("export %s over iSCSI: %w", ident.Printable(v.ID), err)

@@ -3,6 +3,8 @@
 package iscsi
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -45,7 +47,7 @@ func TestGuestC13LinkIsHeldBack(t *testing.T) {
 	v := grants(h.volume(t, 1), chapA)
 	usual := i.deviceWait
 	i.deviceWait = 300 * time.Millisecond
-	if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) {
 		t.Errorf("Ensure without a link: %v", err)
 	}
 	if _, err := os.Lstat(v.Source); err == nil {
@@ -70,8 +72,7 @@ func TestGuestHostDevice(t *testing.T) {
 	h := guestHost(t)
 	i := h.instance(t, "fresh")
 	path := h.zvol(t)
-	d, err := i.waitDevice(t.Context(), path, zvolBytes)
-	must(t, err)
+	d := i.waitDevice(t, path)
 	var st unix.Stat_t
 	must(t, unix.Stat(path, &st))
 	if d.Major != unix.Major(st.Rdev) || d.Minor != unix.Minor(st.Rdev) || d.SizeBytes != zvolBytes {
@@ -101,8 +102,31 @@ func TestGuestHostDevice(t *testing.T) {
 	// A blank in a dataset's name.
 	blank := guestPool + "/with blank"
 	sh(t, "zfs", "create", "-s", "-V", fmt.Sprint(zvolBytes), blank)
-	if _, err := i.waitDevice(t.Context(), zvolDir+guestPool+"/with+blank", zvolBytes); err != nil {
-		t.Error(err)
+	i.waitDevice(t, zvolDir+guestPool+"/with+blank")
+}
+
+// waitDevice returns the device of a new zvol.
+func (i *instance) waitDevice(t *testing.T, path string) (found Device) {
+	t.Helper()
+	must(t, i.withDevice(t.Context(), path, zvolBytes, func(d Device) error {
+		found = d
+		return nil
+	}))
+	return found
+}
+
+// C13: a zvol takes the name of one that was destroyed a moment ago; its link
+// comes, goes with the old one's, and comes again.
+func TestGuestC13NameUsedAgain(t *testing.T) {
+	h := guestHost(t)
+	i := h.instance(t, "fresh")
+	path := h.zvol(t)
+	for k := range 10 {
+		v := grants(volumeOn(path, k), chapA)
+		i.ensure(t, v)
+		i.remove(t, v)
+		sh(t, "zfs", "destroy", zvolName(path))
+		sh(t, "zfs", "create", "-s", "-V", fmt.Sprint(zvolBytes), "-o", "volmode=dev", zvolName(path))
 	}
 }
 
@@ -111,15 +135,23 @@ func TestGuestC50ReadyLoadsTheModules(t *testing.T) {
 	h := guestHost(t)
 	log := logrus.New()
 	i := h.instanceWith(t, "fresh", func(c *Config) { c.Runner = run.New(log) })
+	t.Cleanup(func() { must(t, i.Ready(context.Background())) })
 	must(t, h.fs.Rmdir(fabricDir))
-	for _, m := range []string{"iscsi_target_mod", "target_core_iblock", "target_core_mod"} {
-		sh(t, "modprobe", "-r", m)
+	sh(t, "modprobe", "-r", "iscsi_target_mod")
+	// The kernel has loaded other backends beside ours.
+	backends, err := os.ReadDir("/sys/module/target_core_mod/holders")
+	must(t, err)
+	for _, b := range backends {
+		sh(t, "modprobe", "-r", b.Name())
+	}
+	if _, err := os.Stat("/sys/module/target_core_mod"); err == nil {
+		sh(t, "modprobe", "-r", "target_core_mod")
 	}
 	if list, err := i.List(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("List without modules: %v, %v", list, err)
 	}
 	v := grants(h.volume(t, 1), chapA)
-	if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) {
 		t.Errorf("Ensure without modules: %v", err)
 	}
 	i.remove(t, v)

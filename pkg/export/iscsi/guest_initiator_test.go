@@ -29,7 +29,9 @@ type login struct {
 	node   string
 }
 
-// newLogin prepares the records. The initiator name is that of the node.
+// newLogin prepares the record. The initiator name is that of the node. A record
+// replaces that of another node at the same portal, so log in with one before
+// making the next.
 func newLogin(t *testing.T, iqn string, portal netip.AddrPort, node string, c *chap.Credentials) login {
 	t.Helper()
 	l := login{iqn: iqn, portal: portal, node: node}
@@ -56,7 +58,7 @@ func newLogin(t *testing.T, iqn string, portal netip.AddrPort, node string, c *c
 	}
 	sh(t, argv...)
 	t.Cleanup(func() {
-		_, _ = command(append(l.record(), "--logout")...)
+		l.stop(t)
 		_, _ = command(append(l.record(), "-o", "delete")...)
 	})
 	return l
@@ -77,6 +79,19 @@ func (l login) start() int {
 		return -1
 	}
 	return loggedIn
+}
+
+// stop logs out, if there is a session.
+func (l login) stop(t *testing.T) {
+	t.Helper()
+	session, err := l.session()
+	if err != nil {
+		return
+	}
+	number := strings.TrimPrefix(filepath.Base(session), "session")
+	if out, err := command("iscsiadm", "-m", "session", "-r", number, "--logout"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // mustStart logs in and returns the disk.
@@ -131,11 +146,11 @@ func (l login) disk() (disk, error) {
 		return disk{}, err
 	}
 	blocks, err := filepath.Glob(filepath.Join(session, "device/target*/*:*:*:*/block/*"))
-	if err != nil || len(blocks) == 0 {
-		return disk{}, fmt.Errorf("no disk in %s: %v", session, err)
+	if err != nil {
+		return disk{}, err
 	}
-	if len(blocks) > 1 {
-		return disk{}, fmt.Errorf("more than one disk: %v", blocks)
+	if len(blocks) != 1 {
+		return disk{}, fmt.Errorf("%d disks in %s: %v", len(blocks), session, blocks)
 	}
 	address := strings.Split(filepath.Base(filepath.Dir(filepath.Dir(blocks[0]))), ":")
 	d := disk{name: filepath.Base(blocks[0]), lun: address[len(address)-1]}
@@ -175,10 +190,9 @@ func eventually(t *testing.T, what string, try func() error) {
 	}
 }
 
-// readDirect reads the first bytes of a device past the page cache.
-func readDirect(device string, bytes int) ([]byte, error) {
-	out, err := exec.Command("dd", "if="+device, fmt.Sprintf("bs=%d", bytes), "count=1", "iflag=direct", "status=none").Output()
-	return out, err
+// readDirect reads the first 4096 bytes of a device past the page cache.
+func readDirect(device string) ([]byte, error) {
+	return exec.Command("dd", "if="+device, "bs=4096", "count=1", "iflag=direct", "status=none").Output()
 }
 
 // writePattern fills the start of a device.

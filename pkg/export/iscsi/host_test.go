@@ -2,8 +2,10 @@ package iscsi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -37,6 +39,15 @@ type host struct {
 }
 
 const zvolBytes = 16 << 20
+
+// backstore prepares an enabled backstore by hand.
+func (h *host) backstore(t *testing.T, dir, device string) {
+	t.Helper()
+	must(t, h.fs.Mkdir(path.Dir(dir)), h.fs.Mkdir(dir), h.fs.Write(dir+"/control", "udev_path="+device))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	must(t, poll(ctx, func() error { return h.fs.Write(dir+"/enable", "1") }))
+}
 
 // fakeHost is a host with the target modules loaded.
 func fakeHost(*testing.T) *host {
@@ -108,9 +119,6 @@ func (h *host) instanceWith(t *testing.T, name string, change func(*Config)) *in
 		FS: i.inject, Naming: naming, LockPath: filepath.Join(t.TempDir(), "lock"), Log: log,
 		Device: h.device, DeviceWait: 20 * time.Second,
 	}
-	if h.fake != nil {
-		c.DeviceWait = 20 * time.Millisecond
-	}
 	if change != nil {
 		change(&c)
 	}
@@ -126,11 +134,15 @@ var (
 	portal6 = netip.MustParseAddrPort("[::1]:3266")
 )
 
-// volume is one that is published to nobody yet.
+// volume is one on a new zvol, published to nobody yet.
 func (h *host) volume(t *testing.T, n int) export.Volume {
 	t.Helper()
+	return volumeOn(h.zvol(t), n)
+}
+
+func volumeOn(source string, n int) export.Volume {
 	return export.Volume{
-		ID: fmt.Sprintf("tank/pvc-%d", n), UUID: uuid(n), Source: h.zvol(t), SizeBytes: zvolBytes,
+		ID: fmt.Sprintf("tank/pvc-%d", n), UUID: uuid(n), Source: source, SizeBytes: zvolBytes,
 		Portals: []netip.AddrPort{portal4},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/export/configfs/fake"
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -45,7 +46,7 @@ func TestC50ReadyLoadsWhatIsMissing(t *testing.T) {
 	}
 	v := grants(h.volume(t, 1), openA)
 	f.AddDevice(fake.Device{Path: v.Source, SizeBytes: v.SizeBytes, Major: 230})
-	if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) {
 		t.Errorf("Ensure without modules: %v", err)
 	}
 	for range 2 {
@@ -71,7 +72,7 @@ func TestC50ReadyWithModulesAndNoFabric(t *testing.T) {
 	v := grants(h.volume(t, 1), openA)
 	f.AddDevice(fake.Device{Path: v.Source, SizeBytes: v.SizeBytes, Major: 230})
 	i := h.instance(t, "a") // without a Runner
-	if err := i.Ensure(t.Context(), v); fault.Kind(err) != fault.Unavailable {
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) {
 		t.Errorf("Ensure without the fabric: %v", err)
 	}
 	if err := i.Ready(t.Context()); err != nil {
@@ -98,7 +99,7 @@ func TestC50ReadySaysWhyNot(t *testing.T) {
 			i.inject.FailNth(1, c.fail)
 		}
 		err := i.Ready(t.Context())
-		if fault.Kind(err) != fault.Unavailable || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -106,12 +107,12 @@ func TestC50ReadySaysWhyNot(t *testing.T) {
 
 func TestC50OneBrokenVolumeLeavesTheOthers(t *testing.T) {
 	h := fakeHost(t)
-	i := h.instance(t, "a")
+	i := h.instanceWith(t, "a", func(c *Config) { c.DeviceWait = 20 * time.Millisecond })
 	missing := grants(h.volume(t, 2), chapA)
 	missing.Source = "/dev/zvol/tank/csi/missing"
 	one, three := grants(h.volume(t, 1), chapA), grants(h.volume(t, 3), chapA)
 	i.ensure(t, one)
-	if err := i.Ensure(t.Context(), missing); fault.Kind(err) != fault.Unavailable {
+	if err := i.Ensure(t.Context(), missing); !errors.Is(err, fault.Unavailable) {
 		t.Fatalf("Ensure: %v", err)
 	}
 	i.ensure(t, three)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -16,16 +15,12 @@ import (
 // tree is configfs under one call's context: it stops between operations when
 // the context ends, and logs what it changes. Values are not logged.
 type tree struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // a tree lives for one call
 	fs  configfs.FS
 	log logrus.FieldLogger
-	// deviceWait bounds the wait for a device that cannot be opened yet.
-	deviceWait time.Duration
 }
 
-func (e *Exporter) tree(ctx context.Context) tree {
-	return tree{ctx: ctx, fs: e.fs, log: e.log, deviceWait: e.deviceWait}
-}
+func (e *Exporter) tree(ctx context.Context) tree { return tree{ctx: ctx, fs: e.fs, log: e.log} }
 
 func (t tree) op(name, path string, call func() error) error {
 	if err := t.ctx.Err(); err != nil {

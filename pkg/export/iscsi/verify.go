@@ -71,7 +71,7 @@ func (a aclState) compare(b aclState) int { return strings.Compare(a.initiator, 
 
 // addresses returns the portals in order.
 func (s state) addresses() []netip.AddrPort {
-	var list []netip.AddrPort
+	list := make([]netip.AddrPort, 0, len(s.portals))
 	for _, p := range s.portals {
 		list = append(list, p.portal)
 	}

@@ -1,6 +1,7 @@
 package iscsi
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func TestWhatCannotBeServedIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 		change(&v)
 		before := i.inject.Operations()
 		err := i.Ensure(t.Context(), v)
-		if fault.Kind(err) != fault.Invalid {
+		if !errors.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if i.inject.Operations() != before {
@@ -76,10 +77,10 @@ func TestWhatCannotBeServedIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"", "x", strings.Repeat("A", 32), "../" + strings.Repeat("a", 29)} {
-		if err := i.Remove(t.Context(), id); fault.Kind(err) != fault.Invalid {
+		if err := i.Remove(t.Context(), id); !errors.Is(err, fault.Invalid) {
 			t.Errorf("Remove %q: %v", id, err)
 		}
-		if _, err := i.Sessions(t.Context(), id); fault.Kind(err) != fault.Invalid {
+		if _, err := i.Sessions(t.Context(), id); !errors.Is(err, fault.Invalid) {
 			t.Errorf("Sessions %q: %v", id, err)
 		}
 	}

@@ -24,10 +24,10 @@ func TestC10OneWriter(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	before := i.inject.Operations()
-	if err := i.Ensure(ctx, v); fault.Kind(err) != fault.Unavailable {
+	if err := i.Ensure(ctx, v); !errors.Is(err, fault.Unavailable) {
 		t.Errorf("Ensure: %v", err)
 	}
-	if err := i.Remove(ctx, v.UUID); fault.Kind(err) != fault.Unavailable {
+	if err := i.Remove(ctx, v.UUID); !errors.Is(err, fault.Unavailable) {
 		t.Errorf("Remove: %v", err)
 	}
 	if n := i.inject.Operations() - before; n > 0 {

@@ -27,6 +27,8 @@ type Injector struct {
 	failAt  int // fails once; 0 is never
 	failErr error
 	cutAt   int // fails from here on; 0 is never
+	at      Op  // fails with its Err so many times
+	times   int
 	observe func(Op)
 }
 
@@ -42,6 +44,14 @@ func (i *Injector) FailNth(n int, err error) {
 	i.failAt, i.failErr = i.count+n, err
 }
 
+// FailAt makes the operation of that name on that path fail the next times, with
+// err.
+func (i *Injector) FailAt(name, path string, times int, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.at, i.times = Op{Name: name, Path: path, Err: err}, times
+}
+
 // CutAfter lets n more operations happen and fails all that follow, with EIO:
 // nothing more comes from a process that is killed there.
 func (i *Injector) CutAfter(n int) {
@@ -50,11 +60,11 @@ func (i *Injector) CutAfter(n int) {
 	i.cutAt = i.count + n + 1
 }
 
-// Heal takes back FailNth and CutAfter.
+// Heal takes back FailNth, FailAt and CutAfter.
 func (i *Injector) Heal() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.failAt, i.cutAt = 0, 0
+	i.failAt, i.cutAt, i.times = 0, 0, 0
 }
 
 // Operations returns how many operations there were.
@@ -80,6 +90,9 @@ func (i *Injector) do(name, path string, call func() error) error {
 		err = i.failErr
 	case i.cutAt > 0 && i.count >= i.cutAt:
 		err = syscall.EIO
+	case i.times > 0 && i.at.Name == name && i.at.Path == path:
+		i.times--
+		err = i.at.Err
 	}
 	observe := i.observe
 	i.mu.Unlock()
