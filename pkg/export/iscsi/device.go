@@ -21,7 +21,7 @@ type Device struct {
 }
 
 // blkZNAME asks a zvol for its dataset: BLKZNAME, _IOR(0x12, 125, char[256]),
-// in OpenZFS's include/os/linux/spl/sys/types or sys/fs/zfs.h.
+// in OpenZFS's include/sys/fs/zfs.h.
 const blkZNAME = 2<<30 | zvolNameBytes<<16 | 0x12<<8 | 125
 
 const zvolNameBytes = 256 // ZFS_MAX_DATASET_NAME_LEN
