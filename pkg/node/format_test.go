@@ -270,6 +270,32 @@ func TestAFilesystemThatAnotherNodeMadeSinceIsKept(t *testing.T) {
 	}
 }
 
+func TestWhatAWorkloadWroteToABlockVolumeIsNoCutOffFormat(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		e := newEnv(t)
+		v := e.disk("pvc-1", ext4())
+		e.crashAt(crashBefore, "mkfs", func() error { return e.stage(v.stageRequest()) })
+		e.start()
+		raw := *v
+		raw.cap = block()
+		if elsewhere {
+			raw.staging = e.path("staging/raw")
+		}
+		must(t, e.stage(raw.stageRequest()))
+		v.lun.content = "partial" // as a workload's own data look
+		if elsewhere {
+			must(t, e.unstage(&raw, raw.staging))
+		} else {
+			e.reboot()
+			e.start()
+		}
+		wantKind(t, e.stage(v.stageRequest()), fault.Precondition, "unknown data")
+		if v.lun.content != "partial" {
+			t.Error("the workload's data were formatted")
+		}
+	}
+}
+
 func TestAFormatThatDidNothingIsForgotten(t *testing.T) {
 	e := newEnv(t)
 	v := e.disk("pvc-1", ext4())

@@ -23,7 +23,9 @@ func (s *Service) is(i mount.Info, r *publishRecord) bool {
 		return false
 	}
 	if !r.block() {
-		return i.Major == r.Major && i.Minor == r.Minor && i.Root == r.Root
+		// The number of a filesystem without a disk may be another's by now.
+		sameType := i.FSType == r.FSType || isNFS(i.FSType) && r.FSType == fsTypeNFS
+		return sameType && i.Major == r.Major && i.Minor == r.Minor && i.Root == r.Root
 	}
 	if !bindsNode(i) {
 		return false

@@ -122,6 +122,9 @@ func (s *Service) stageBlock(ctx context.Context, w *staging, found *stageRecord
 }
 
 func (s *Service) beginBlock(ctx context.Context, w *staging) error {
+	if err := s.forgetFormatting(w); err != nil {
+		return err
+	}
 	if err := s.records.saveStage(&w.stageRecord); err != nil {
 		return err
 	}
@@ -131,6 +134,26 @@ func (s *Service) beginBlock(ctx context.Context, w *staging) error {
 	}
 	s.note(&w.stageRecord, d)
 	return s.records.saveStage(&w.stageRecord)
+}
+
+// forgetFormatting ends what records say of a mkfs that was cut off: from now on
+// the disk may hold a workload's own data, which look no different.
+func (s *Service) forgetFormatting(w *staging) error {
+	w.State = ""
+	all, err := s.records.stages(w.VolumeID)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.State != stateFormatting {
+			continue
+		}
+		r.State = ""
+		if err := s.records.saveStage(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) stageMount(ctx context.Context, w *staging, here []mount.Info) error {

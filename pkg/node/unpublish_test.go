@@ -130,6 +130,20 @@ func TestUnpublishWithoutAnyRecordLeavesWhatOthersMake(t *testing.T) {
 	e.wantLines(target, 1)
 }
 
+func TestAnotherFilesystemMayHaveTheNumberByNow(t *testing.T) {
+	e := newEnv(t)
+	v := e.nfs("pvc-1")
+	target := e.path("pods/uid1/mount")
+	must(t, e.stage(v.stageRequest()))
+	must(t, e.publish(v.publishRequest(target)))
+	i, _ := e.top(target)
+	e.remove(target)
+	i.FSType, i.Source = "tmpfs", "tmpfs"
+	e.add(i, false)
+	wantKind(t, e.unpublish(v, target), fault.Precondition, "tmpfs")
+	e.wantLines(target, 1)
+}
+
 func TestUnpublishWithoutItsRecord(t *testing.T) {
 	eachKind(t, func(t *testing.T, e *env, v *vol) {
 		target := e.path("pods/uid1/mount")
