@@ -217,6 +217,8 @@ func fakeUmount(w world, args []string) int {
 	switch w.mode("umount") {
 	case "lie":
 		return 0
+	case "fails":
+		return complain(32, "umount: %s: something went wrong", target)
 	case "busy":
 		return complain(32, "umount: %s: target is busy.", target)
 	case "dead server":

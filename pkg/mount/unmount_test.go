@@ -110,3 +110,17 @@ func TestUnmountOfADiskIsNeverForced(t *testing.T) {
 	}
 	w.allGone(t)
 }
+
+func TestUnmountOfADiskThatFailsIsNotForced(t *testing.T) {
+	for fsType, force := range map[string]bool{"xfs": false, "nfs4": true} {
+		w := newWorld(t)
+		w.add("mountinfo", "40 1 8:16 / /t rw - "+fsType+" /dev/sdb rw")
+		w.set("umount.mode", "fails")
+		if err := w.mounter(io.Discard).Unmount(ctx, "/t"); !errors.Is(err, fault.Unavailable) {
+			t.Errorf("%s: %v", fsType, err)
+		}
+		if forced := strings.Contains(w.get("calls"), "--force"); forced != force {
+			t.Errorf("%s: started %s", fsType, w.get("calls"))
+		}
+	}
+}

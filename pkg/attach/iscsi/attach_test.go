@@ -369,6 +369,32 @@ func TestHangingLoginEndsAtTheDeadlineAndIsTakenBack(t *testing.T) {
 	w.nothingLeft(t, "cut login")
 }
 
+// iscsid opens the session after iscsiadm was killed.
+func TestSessionOfACutLoginThatComesLateIsClosed(t *testing.T) {
+	w := newWorld(t)
+	w.serve(map[string]server{testPortal: open()})
+	w.set("before login.mode", "hang")
+	a := w.attacher(io.Discard)
+	a.cfg.LoginTimeout = 20 * time.Second
+	short, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		for len(w.calls("--login")) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+		time.Sleep(500 * time.Millisecond)
+		w.open(testIQN, testInitiator, open())
+	}()
+	if _, err := a.Attach(short, testTarget(), nil); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if len(w.calls(" -u")) == 0 {
+		t.Error("the session that came late was not waited for")
+	}
+	w.nothingLeft(t, "late session")
+}
+
 func TestReady(t *testing.T) {
 	w := newWorld(t)
 	a := w.attacher(io.Discard)

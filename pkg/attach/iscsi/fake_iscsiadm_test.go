@@ -148,6 +148,9 @@ func (w world) login(o map[string]string) int {
 	if len(w.sessionsLeft()) > 0 {
 		return complain(15, "session exists")
 	}
+	if w.mode("before login") == "hang" {
+		time.Sleep(600 * time.Second)
+	}
 	w.add("records", record)
 	s, ok := w.servers()[o["-p"]]
 	if !ok {
