@@ -148,7 +148,11 @@ func fakeMultipath(w world, args []string) int {
 		if b, _ := os.ReadFile(path); strings.TrimSpace(string(b)) != args[1] {
 			continue
 		}
-		if w.mode("multipath") != "" {
+		switch w.mode("multipath") {
+		case "":
+		case "busy": // it was opened after multipath had looked
+			return complain(1, "device-mapper: remove ioctl on %s  failed: Device or resource busy", args[1])
+		default:
 			return complain(1, "%s: map in use", args[1])
 		}
 		w.undm(filepath.Base(filepath.Dir(filepath.Dir(path))))

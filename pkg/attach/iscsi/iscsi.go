@@ -79,7 +79,7 @@ func New(r *run.Runner, cfg Config) *Attacher {
 		databases:       []string{"/etc/iscsi", "/var/lib/iscsi"},
 		deviceTimeout:   30 * time.Second,
 		unlistedTimeout: 3 * time.Second,
-		busyTimeout:     5 * time.Second,
+		busyTimeout:     20 * time.Second,
 	}
 }
 

@@ -164,7 +164,9 @@ func (a *Attacher) flushMap(ctx context.Context, m multipath) error {
 	var last error
 	err := poll(ctx, a.busyTimeout, func() (bool, error) {
 		_, last = a.run.Run(ctx, run.Cmd{Tool: "multipath", Args: []string{"-f", m.name}})
-		return last == nil || !strings.Contains(run.Stderr(last), "in use"), nil
+		// "map in use" is its own look beforehand, the other the kernel's answer.
+		text := run.Stderr(last)
+		return !strings.Contains(text, "in use") && !strings.Contains(text, "resource busy"), nil
 	})
 	switch {
 	case contextError(err):

@@ -110,15 +110,17 @@ func TestDiskIsUsedWhenMultipathdLeavesIt(t *testing.T) {
 }
 
 func TestMapThatIsOpenForAMomentIsWaitedFor(t *testing.T) {
-	w, a := attached(t)
-	w.dm(3, "mpatha", "mpath-3600", "sdbb")
-	w.set("multipath.mode", "in use")
-	a.busyTimeout = 10 * time.Second
-	time.AfterFunc(200*time.Millisecond, func() { w.set("multipath.mode", "") })
-	if err := a.Detach(ctx, testTarget()); err != nil {
-		t.Error(err)
+	for _, mode := range []string{"in use", "busy"} {
+		w, a := attached(t)
+		w.dm(3, "mpatha", "mpath-3600", "sdbb")
+		w.set("multipath.mode", mode)
+		a.busyTimeout = 10 * time.Second
+		time.AfterFunc(200*time.Millisecond, func() { w.set("multipath.mode", "") })
+		if err := a.Detach(ctx, testTarget()); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		w.nothingLeft(t, "map "+mode)
 	}
-	w.nothingLeft(t, "map in use")
 }
 
 func TestClaimWithoutMapIsUnavailable(t *testing.T) {
