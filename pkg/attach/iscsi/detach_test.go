@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/attach"
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -147,6 +148,22 @@ func TestDetachIsVerified(t *testing.T) {
 	if err := a.Detach(short, testTarget()); err == nil {
 		t.Error("a logout that lies is a success")
 	}
+}
+
+func TestDetachWaitsForTheSessionToEnd(t *testing.T) {
+	w, a := attached(t)
+	w.set("logout.mode", "lie")
+	go func() {
+		for len(w.calls(" -u")) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(300 * time.Millisecond)
+		w.close("session1")
+	}()
+	if err := a.Detach(ctx, testTarget()); err != nil {
+		t.Error(err)
+	}
+	w.nothingLeft(t, "a session that ends late")
 }
 
 func TestDetachOfALostSessionDoesNotTouchItsDisk(t *testing.T) {
