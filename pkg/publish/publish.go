@@ -164,7 +164,7 @@ func (p *parser) fail(format string, args ...any) {
 func validShare(s string) bool {
 	return len(s) < 4096 && path.IsAbs(s) && path.Clean(s) == s && s != "/" &&
 		!strings.ContainsFunc(s, func(r rune) bool {
-			return r <= ' ' || r == 0x7f || r == ',' || r == '\\' || r == '"' || r == '\'' || r == 0xfffd
+			return r <= ' ' || r >= 0x7f || strings.ContainsRune(`,"'\#:`, r)
 		})
 }
 
