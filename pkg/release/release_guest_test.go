@@ -137,7 +137,7 @@ func TestGuestStateOfADeadClientIsEnded(t *testing.T) {
 	dataset, dir, mountpoint := g.exported("v")
 	f, err := os.Open(filepath.Join(mountpoint, "file"))
 	g.must(err)
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close()
 	_, err = io.ReadAll(f)
 	g.must(err)
 	g.unexport(dir)

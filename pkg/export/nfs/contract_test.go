@@ -175,7 +175,7 @@ func (w *world) files() int {
 	return len(entries)
 }
 
-// everyone runs what nearly every zfs command runs.
+// exportAll runs what nearly every zfs command runs.
 func (w *world) exportAll() {
 	w.Helper()
 	w.must(w.host.ByHand("-ra"))

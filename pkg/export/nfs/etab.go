@@ -81,19 +81,3 @@ func (t etab) above(source string) []string {
 	slices.Sort(list)
 	return list
 }
-
-// byOptions groups clients that one exportfs can serve.
-func byOptions(list []client) [][]client {
-	var groups [][]client
-	index := map[options]int{}
-	for _, c := range list {
-		i, ok := index[c.options]
-		if !ok {
-			i = len(groups)
-			index[c.options] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], c)
-	}
-	return groups
-}
