@@ -323,21 +323,6 @@ func lost(name string) error {
 	return &failure{exitDied, fmt.Sprintf("guest %s: %s", name, note)}
 }
 
-// forgetDied takes the note that a named guest left when it ended by itself.
-func forgetDied(name string) string {
-	state, err := stateDir()
-	if err != nil || !namePattern.MatchString(name) {
-		return ""
-	}
-	path := filepath.Join(state, "vm-"+name+".died")
-	note, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	os.Remove(path)
-	return string(note)
-}
-
 // waitFree waits until the supervisor of a guest that is gone has cleaned up.
 func waitFree(name string) error {
 	state, err := stateDir()
@@ -377,10 +362,6 @@ func stop(args []string) (int, error) {
 	for _, name := range names {
 		conn, err := dial(name, word)
 		if err != nil {
-			if note := forgetDied(name); note != "" {
-				fmt.Fprintf(os.Stderr, "vm: guest %s had ended before: %s\n", name, note)
-				continue
-			}
 			return 0, err
 		}
 		conn.SetReadDeadline(time.Now().Add(2 * offTime))

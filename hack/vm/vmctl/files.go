@@ -16,7 +16,7 @@ var initrdInit []byte
 // setup is what the scripts tell this program.
 type setup struct {
 	tree  string // the project
-	image string // folder with kernel, initrd, root.ext4
+	image string // folder with vmlinuz, initrd, root.ext4
 	agent string // static program for the guest
 	cache string
 }

@@ -163,7 +163,7 @@ func (g *guest) arguments(kvm bool) []string {
 	file := func(name string) string { return filepath.Join(g.dir, name) }
 	args := []string{"-machine", machine, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none",
 		"-smp", strconv.Itoa(g.cpus), "-m", strconv.Itoa(g.memory),
-		"-kernel", filepath.Join(g.image, "kernel"), "-initrd", file("initrd"), "-append", kernelArguments + clockArgument(),
+		"-kernel", filepath.Join(g.image, "vmlinuz"), "-initrd", file("initrd"), "-append", kernelArguments + clockArgument(),
 		"-serial", "file:" + file("console.log"),
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=agent,fd=3", "-device", "virtserialport,chardev=agent,name=agent",
 	}

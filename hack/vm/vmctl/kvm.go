@@ -60,7 +60,7 @@ func probe(s setup, initrd string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
 	args := append(accelerator(true), "-machine", machine, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-nic", "none", "-smp", "2", "-m", "512", "-kernel", filepath.Join(s.image, "kernel"), "-initrd", initrd,
+		"-nic", "none", "-smp", "2", "-m", "512", "-kernel", filepath.Join(s.image, "vmlinuz"), "-initrd", initrd,
 		"-append", kernelArguments, "-serial", "stdio")
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
