@@ -26,6 +26,7 @@ demo: build ## Provision, mount, write, read and delete volumes on a real pool o
 test: unit guest reboot ## All tests: on this machine, and on real kernels in virtual machines
 
 .PHONY: unit
+unit: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
 unit: ## Tests that need neither root nor a virtual machine, with the race detector
 	$(GO) test -race ./...
 
