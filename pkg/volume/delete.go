@@ -158,7 +158,7 @@ func (s *Service) bury(ctx context.Context, p *pool, r *record) error {
 }
 
 // device is the zvol's path on this host.
-func (r *record) device() string { return "/dev/zvol/" + r.dataset.Name }
+func (r *record) device() string { return zfs.DevicePath(r.dataset.Name) }
 
 // export is the wanted state of the volume's export.
 func (s *Service) export(p *pool, r *record) export.Volume {

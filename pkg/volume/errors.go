@@ -19,6 +19,8 @@ func describe(err error, format string, args ...any) error {
 		return err
 	case errors.Is(err, zfs.ErrNotExist):
 		return fault.New(fault.NotFound, "%s: %w", tried, err)
+	case errors.Is(err, zfs.ErrNoKey):
+		return fault.New(fault.Precondition, "%s: %w: load the key with `zfs load-key`", tried, err)
 	case errors.Is(err, zfs.ErrNoSpace):
 		return fault.New(fault.Exhausted, "%s: %w", tried, err)
 	case errors.Is(err, zfs.ErrNoParent), errors.Is(err, zfs.ErrSuspended):
@@ -32,7 +34,7 @@ func describe(err error, format string, args ...any) error {
 // ofParent is describe for a command about a pool's parent: when that does not
 // exist, the pool is away, and nobody asked for something that is not there.
 func ofParent(err error, format string, args ...any) error {
-	if errors.Is(err, zfs.ErrNotExist) {
+	if errors.Is(err, zfs.ErrNotExist) || errors.Is(err, zfs.ErrNoParent) {
 		return fault.New(fault.Unavailable, "%s: %w: import the pool", fmt.Sprintf(format, args...), err)
 	}
 	return describe(err, format, args...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/zfs"
@@ -47,21 +48,29 @@ func (s *Service) mounted(ctx context.Context, p *pool, r *record) (string, erro
 }
 
 // unmount unmounts an NFS volume from this host, ending state that nobody who
-// has a publication uses.
+// has a publication uses. What the kernel holds for a moment only, such as a
+// cached export, is waited for.
 func (s *Service) unmount(ctx context.Context, r *record) error {
 	dir, ok, err := s.cfg.Host.MountedAt(ctx, r.dataset.Name)
 	if err != nil || !ok {
 		return err
 	}
-	err = s.cfg.Host.Unmount(ctx, dir)
-	if errors.Is(err, zfs.ErrBusy) {
+	ctx, cancel := context.WithTimeout(ctx, busyPatience)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := s.cfg.Host.Unmount(ctx, dir)
+		if !errors.Is(err, zfs.ErrBusy) {
+			return describe(err, "unmount volume %s", r.id)
+		}
 		if err := s.cfg.Host.Release(ctx, s.held(r, dir)); err != nil {
 			return fault.New(fault.Precondition, "volume %s is still in use: %w", r.id, err)
 		}
-		err = s.cfg.Host.Unmount(ctx, dir)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fault.New(fault.Precondition, "volume %s is still in use on the storage host: %w; see who with `fuser -vm %s`", r.id, err, dir)
+		}
 	}
-	if errors.Is(err, zfs.ErrBusy) {
-		return fault.New(fault.Precondition, "volume %s is still in use on the storage host: %w; see who with `fuser -vm %s`", r.id, err, dir)
-	}
-	return describe(err, "unmount volume %s", r.id)
 }

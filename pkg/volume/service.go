@@ -6,7 +6,6 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -199,12 +198,6 @@ func (s *Service) find(ctx context.Context, id ident.VolumeID) (*pool, *record, 
 		return nil, nil, err
 	}
 	d, err := s.cfg.ZFS.Get(ctx, p.dataset(id.Component))
-	if errors.Is(err, zfs.ErrNotExist) {
-		// Nothing exists in a pool that was exported a moment ago.
-		if _, gone := s.cfg.ZFS.Get(ctx, p.cfg.Parent); gone != nil {
-			return nil, nil, fault.New(fault.Unavailable, "pool %q: %w: import the pool", id.Pool, gone)
-		}
-	}
 	if err != nil {
 		return nil, nil, describe(err, "read volume %s", id)
 	}
