@@ -46,18 +46,20 @@ func TestProbe(t *testing.T) {
 		blkid  string
 		want   Content
 	}{
-		"blank":                     {want: Content{Blank: true, What: "nothing"}},
-		"filesystem":                {text: "ext4", offset: 1080, want: Content{FSType: "ext4", What: "a filesystem of type ext4"}},
-		"last byte of first MiB":    {text: "x", offset: mib - 1, want: Content{What: "unknown data"}},
-		"first byte of last MiB":    {text: "x", offset: size - mib, want: Content{What: "unknown data"}},
-		"last byte":                 {text: "x", offset: size - 1, want: Content{What: "unknown data"}},
-		"in the middle":             {text: "x", offset: size / 2, want: Content{What: "unknown data"}},
-		"LVM":                       {blkid: "TYPE=LVM2_member\nUSAGE=raid\n", want: Content{What: "a signature of type LVM2_member"}},
-		"LUKS":                      {blkid: "TYPE=crypto_LUKS\nUSAGE=crypto\n", want: Content{What: "a signature of type crypto_LUKS"}},
-		"partitions":                {blkid: "PTUUID=1\nPTTYPE=dos\n", want: Content{What: "a partition table of type dos"}},
-		"something unnamed":         {blkid: "DEVNAME=x\n", want: Content{What: "a signature that blkid does not name"}},
-		"contradicting signatures":  {blkid: "8", want: Content{What: "several signatures that contradict each other"}},
-		"data that blkid sees not":  {text: "data", offset: 4096, blkid: "2", want: Content{What: "unknown data"}},
+		"blank":                    {want: Content{Blank: true, What: "nothing"}},
+		"filesystem":               {text: "ext4", offset: 1080, want: Content{FSType: "ext4", What: "a filesystem of type ext4"}},
+		"last byte of first MiB":   {text: "x", offset: mib - 1, want: Content{What: "unknown data"}},
+		"first byte of last MiB":   {text: "x", offset: size - mib, want: Content{What: "unknown data"}},
+		"last byte":                {text: "x", offset: size - 1, want: Content{What: "unknown data"}},
+		"in the middle":            {text: "x", offset: size / 2, want: Content{What: "unknown data"}},
+		"LVM":                      {blkid: "TYPE=LVM2_member\nUSAGE=raid\n", want: Content{What: "a signature of type LVM2_member"}},
+		"LUKS":                     {blkid: "TYPE=crypto_LUKS\nUSAGE=crypto\n", want: Content{What: "a signature of type crypto_LUKS"}},
+		"partitions":               {blkid: "PTUUID=1\nPTTYPE=dos\n", want: Content{What: "a partition table of type dos"}},
+		"something unnamed":        {blkid: "DEVNAME=x\n", want: Content{What: "a signature that blkid does not name"}},
+		"contradicting signatures": {blkid: "8", want: Content{What: "several signatures that contradict each other"}},
+		"data that blkid sees not": {text: "data", offset: 4096, blkid: "2", want: Content{What: "unknown data"}},
+		"a mkfs.xfs that was cut off": {text: "\x01", offset: xfsInProgress, blkid: "TYPE=xfs\nUSAGE=filesystem\n",
+			want: Content{What: "an xfs filesystem whose mkfs was cut off"}},
 		"filesystem with LVM label": {blkid: "LABEL=TYPE=LVM2_member\nTYPE=xfs\nUSAGE=filesystem\n", want: Content{FSType: "xfs", What: "a filesystem of type xfs"}},
 	} {
 		w := newWorld(t)

@@ -31,6 +31,11 @@ type Content struct {
 
 const mib = 1 << 20
 
+// xfsInProgress is sb_inprogress of the first superblock (xfs_format.h, struct
+// xfs_dsb): mkfs.xfs sets it first and clears it last, and the kernel mounts
+// nothing where it is set.
+const xfsInProgress = 126
+
 // Probe reads the device before anything is done to it. The reads go around
 // the page cache, so that a disk which no longer answers is not taken for what
 // it was, and each is a child, so that a hung disk ends with ctx.
@@ -45,12 +50,13 @@ func (f *Filesystems) Probe(ctx context.Context, device string) (Content, error)
 	if err != nil {
 		return Content{}, err
 	}
-	zero := true
-	for _, r := range regions(sizeBytes) {
+	zero, unfinished := true, false
+	for n, r := range regions(sizeBytes) {
 		data, err := f.read(ctx, device, r, block)
 		if err != nil {
 			return Content{}, err
 		}
+		unfinished = unfinished || n == 0 && len(data) > xfsInProgress && data[xfsInProgress] != 0
 		zero = zero && len(bytes.TrimLeft(data, "\x00")) == 0
 	}
 	c, err := f.blkid(ctx, device)
@@ -58,6 +64,8 @@ func (f *Filesystems) Probe(ctx context.Context, device string) (Content, error)
 		return Content{}, err
 	}
 	switch {
+	case c.FSType == "xfs" && unfinished:
+		c = Content{What: "an xfs filesystem whose mkfs was cut off"}
 	case c.What != "":
 	case zero:
 		c = Content{Blank: true, What: "nothing"}
