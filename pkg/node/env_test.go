@@ -157,7 +157,9 @@ func (e *env) disk(name string, c access.Capability) *vol {
 func (e *env) nfs(name string) *vol {
 	x := &export{}
 	share := "/tank/csi/" + name
+	e.mu.Lock() // a call may be running
 	e.exports["192.0.2.10:"+share] = x
+	e.mu.Unlock()
 	return &vol{
 		e: e, id: "tank/" + name, export: x, staging: e.path("staging/" + name),
 		cap:     access.Capability{Type: access.Mount, Mode: access.MultiNodeMultiWriter},

@@ -194,8 +194,8 @@ func TestAFormatThatWasCutOffIsRepeatedHere(t *testing.T) {
 			if err := e.s.Stage(ctx, v.stageRequest()); !errors.Is(err, context.DeadlineExceeded) {
 				e.t.Fatal(err)
 			}
-			e.hangMkfs = false
 			must(e.t, e.call(e.s.Operations.Drain))
+			e.hangMkfs = false
 			if len(e.sessions) != 0 {
 				e.t.Error("the failed stage has left a session")
 			}
