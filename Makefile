@@ -23,7 +23,7 @@ demo: build ## Provision, mount, write, read and delete volumes on a real pool o
 	hack/demo/run
 
 .PHONY: test
-test: unit guest reboot ## All tests: on this machine, and on real kernels in virtual machines
+test: unit guest ## Tests on this machine, and of the built daemon on real kernels in a virtual machine
 
 .PHONY: unit
 unit: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
@@ -31,8 +31,12 @@ unit: ## Tests that need neither root nor a virtual machine, with the race detec
 	$(GO) test -race ./...
 
 .PHONY: guest
-guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine
-	hack/guest-tests
+guest: build ## Tests of the built daemon on real ZFS, NFS and iSCSI, in one virtual machine
+	hack/guest-tests ./test/e2e
+
+.PHONY: contracts
+contracts: ## Each package's contract with the real kernel, in one virtual machine (long)
+	hack/guest-tests $$(grep -lE '^//go:build guest$$' -r --include='*_test.go' pkg | xargs -r -n 1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: reboot
 reboot: build ## Tests that reboot a virtual machine
