@@ -68,7 +68,7 @@ func zvol(t *testing.T, sizeBytes int64) (name, device string) {
 	// volmode comes from the parent: with -o volmode=dev the device is made,
 	// removed and made again. An event of the zvol that had the number before
 	// may be late, too.
-	sh(t, "udevadm", "settle", "--timeout=60")
+	eventually(t, "quiet in udev", func() bool { return exec.Command("udevadm", "settle", "--timeout=60").Run() == nil })
 	eventually(t, "the device of "+name, func() bool {
 		_, _, ok := deviceNumber(device)
 		return ok

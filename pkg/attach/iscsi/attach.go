@@ -20,6 +20,11 @@ import (
 // instead of after the login time-out.
 const loginRetries = 0
 
+// loginTries is how often a login is tried that fails without a reason: a target
+// that refuses closes the connection, and iscsid may see that before it has read
+// the refusal. Each takes a second at most.
+const loginTries = 3
+
 // undoGrace is how long taking back a failed attach may take, beyond what
 // iscsid still needs to give up a login that nobody waits for any more.
 const undoGrace = 20 * time.Second
@@ -155,7 +160,13 @@ func (a *Attacher) loginAt(ctx context.Context, iqn string, p portal, iface stri
 	if c != nil {
 		secrets = []string{c.Password, c.MutualPassword}
 	}
-	err := a.iscsiadm(ctx, secrets, "-m", "node", "-T", iqn, "-p", p.String(), "-I", iface, "--login")
+	var err error
+	for range loginTries {
+		err = a.iscsiadm(ctx, secrets, "-m", "node", "-T", iqn, "-p", p.String(), "-I", iface, "--login")
+		if run.ExitCode(err) != exitLogin {
+			break
+		}
+	}
 	if err == nil || run.ExitCode(err) == exitSessionExists {
 		return nil
 	}

@@ -187,6 +187,21 @@ func TestLoginFailuresHaveAKindAndLeaveNothing(t *testing.T) {
 	}
 }
 
+// iscsid may see the target close the connection before it has read why.
+func TestLoginFailureWithoutAReasonIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.serve(map[string]server{testPortal: withCHAP()})
+	w.set("login race.mode", "xx")
+	_, err := w.attacher(io.Discard).Attach(ctx, testTarget(), &chap.Credentials{User: "worker-1", Password: "wrong"})
+	if fault.Kind(err) != fault.Precondition {
+		t.Error(err)
+	}
+	if calls := w.calls("--login"); len(calls) != 3 {
+		t.Errorf("logins: %q", calls)
+	}
+	w.nothingLeft(t, "race")
+}
+
 func TestRefusalIsReportedBeforeSilence(t *testing.T) {
 	w := newWorld(t)
 	w.serve(map[string]server{"192.0.2.12:3260": withCHAP()})

@@ -148,6 +148,10 @@ func (w world) login(o map[string]string) int {
 	if len(w.sessionsLeft()) > 0 {
 		return complain(15, "session exists")
 	}
+	if w.mode("login race") != "" { // the connection ends before its reason is read
+		w.set("login race.mode", w.mode("login race")[1:])
+		return complain(5, "initiator reported error (5 - encountered iSCSI login failure)")
+	}
 	if w.mode("before login") == "hang" {
 		time.Sleep(600 * time.Second)
 	}

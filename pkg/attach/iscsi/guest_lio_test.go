@@ -113,7 +113,7 @@ func exportAs(t *testing.T, uuid string, sizeBytes int64, portals ...string) lio
 	// volmode comes from the parent: with -o volmode=dev the device is made,
 	// removed and made again. An event of the zvol that had the number before
 	// may be late, too.
-	sh(t, "udevadm", "settle", "--timeout=60")
+	eventually(t, "quiet in udev", func() bool { return exec.Command("udevadm", "settle", "--timeout=60").Run() == nil })
 	eventually(t, device, func() bool { _, _, ok := deviceNumber(device); return ok })
 
 	l.mkdir(l.backstore())

@@ -50,7 +50,9 @@ func failed(err error, what string) error {
 	case exitFatalLogin:
 		return fault.New(fault.Precondition,
 			"%s: the login cannot succeed: the target did not prove that it knows the mutual CHAP password, or has been removed: %w", what, err)
-	case exitConnection, exitLogin, exitTimeout, exitPDUTimeout, exitNoTransport:
+	case exitLogin:
+		return fault.New(fault.Unavailable, "%s: the portal has no such target, or closed the connection: %w", what, err)
+	case exitConnection, exitTimeout, exitPDUTimeout, exitNoTransport:
 		return fault.New(fault.Unavailable, "%s: no answer that allows a session: %w", what, err)
 	}
 	return fault.New(fault.Unavailable, "%s: %w", what, err)
