@@ -82,7 +82,7 @@ func TestGrowFailures(t *testing.T) {
 		t.Error(err)
 	}
 	w.set("resize2fs.mode", "hang")
-	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if _, err := f.Grow(short, device, "/g"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)

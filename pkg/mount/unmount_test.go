@@ -100,7 +100,7 @@ func TestUnmountOfADiskIsNeverForced(t *testing.T) {
 	w := newWorld(t)
 	w.add("mountinfo", "40 1 8:16 / /t rw - xfs /dev/sdb rw")
 	w.set("umount.mode", "dead server")
-	short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := w.mounter(io.Discard).Unmount(short, "/t"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)

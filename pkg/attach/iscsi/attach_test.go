@@ -371,14 +371,14 @@ func TestHangingLoginEndsAtTheDeadlineAndIsTakenBack(t *testing.T) {
 	w.serve(map[string]server{testPortal: open()})
 	w.set("after login.mode", "hang") // iscsiadm hangs, iscsid logs in all the same
 	a := w.attacher(io.Discard)
-	short, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	begin := time.Now()
 	_, err := a.Attach(short, testTarget(), nil)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took > 6*time.Second {
+	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("took %s", took)
 	}
 	w.nothingLeft(t, "cut login")
