@@ -108,7 +108,7 @@ func TestC35HungMountIsKilledAndReaped(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a hung mount: %v", err)
 		}
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("a hung mount was left after %s", took)
 		}
 	}
