@@ -46,8 +46,8 @@ func TestConformanceV0(t *testing.T) {
 					NodeStageVolume:         map[string]string{"password": "sentinel-stage"},
 					NodePublishVolume:       map[string]string{"password": "sentinel-node-publish"},
 				},
-				Timeout:            rpcTimeout,
-				RetryFor:           rpcTimeout,
+				Timeout:  rpcTimeout,
+				RetryFor: rpcTimeout,
 				Pause: func(ctx context.Context, _ string) error {
 					if err := host.daemon.Stop(ctx); err != nil {
 						return err
