@@ -140,7 +140,7 @@ func (d *Daemon) Kill() {
 	}
 	_ = d.conn.Close()
 	_ = d.cmd.Process.Kill()
-	_ = <-d.end // it was killed
+	<-d.end //nolint:errcheck // it was killed
 	d.cmd = nil
 }
 

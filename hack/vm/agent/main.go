@@ -21,12 +21,11 @@ import (
 )
 
 func main() {
-	if err := serve(); err != nil {
-		fmt.Fprintln(os.Stderr, "agent:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "agent:", serve())
+	os.Exit(1)
 }
 
+// serve answers the host until that is impossible, and says why it is.
 func serve() error {
 	port, err := openPort("agent")
 	if err != nil {
