@@ -88,7 +88,7 @@ func TestUnmountOfADeadNFSServerIsForced(t *testing.T) {
 	w := newWorld(t)
 	w.add("mountinfo", "40 1 0:50 / /t rw - nfs4 192.0.2.1:/v rw")
 	w.set("umount.mode", "dead server")
-	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	short, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	if err := w.mounter(io.Discard).Unmount(short, "/t"); err != nil {
 		t.Error(err)
