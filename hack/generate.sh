@@ -17,8 +17,8 @@ fi
 bin=$PWD/build/generate
 mkdir -p "$bin"
 # From go.mod, so that the generator is always that of the runtime.
-go build -o "$bin/protoc-gen-go" google.golang.org/protobuf/cmd/protoc-gen-go
-GOBIN=$bin go install "google.golang.org/grpc/cmd/protoc-gen-go-grpc@$grpc_plugin_version"
+hack/go build -o "$bin/protoc-gen-go" google.golang.org/protobuf/cmd/protoc-gen-go
+GOBIN=$bin hack/go install "google.golang.org/grpc/cmd/protoc-gen-go-grpc@$grpc_plugin_version"
 
 # The path given to protoc is the name under which the descriptor registers.
 cd proto

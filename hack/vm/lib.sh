@@ -17,7 +17,7 @@ build_tools() {
   if [[ ! -d $tools ]]; then
     mkdir -p "$TARN_VM_CACHE"
     temp=$(mktemp -d "$TARN_VM_CACHE/vm-tools.XXXXXX")
-    (cd "$TARN_TREE" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$temp/" ./hack/vm/vmctl ./hack/vm/agent)
+    (cd "$TARN_TREE" && CGO_ENABLED=0 hack/go build -trimpath -ldflags '-s -w' -o "$temp/" ./hack/vm/vmctl ./hack/vm/agent)
     chmod 755 "$temp"
     mv -T "$temp" "$tools" 2>/dev/null || rm -rf "$temp" # another runner was faster
   fi

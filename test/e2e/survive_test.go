@@ -6,12 +6,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tarn-csi/tarn/test/harness"
 )
@@ -188,8 +192,8 @@ func TestMultipath(t *testing.T) {
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			t.Error(err)
 		}
-		if maps, err := filepath.Glob("/dev/mapper/mpath*"); err != nil || len(maps) == 0 {
-			t.Errorf("multipathd made no map, so this test shows nothing: %v %v", maps, err)
+		if uuid := mapperUUID(t, l); !strings.HasPrefix(uuid, "mpath-") {
+			t.Errorf("the volume is not used through a map of multipathd, so this test shows nothing: device-mapper uuid %q", uuid)
 		}
 		l.down()
 		eventually(t, "the map is gone", 30*time.Second, func() bool {
@@ -197,6 +201,25 @@ func TestMultipath(t *testing.T) {
 			return err == nil && len(maps) == 0
 		})
 	}
+}
+
+// mapperUUID is the device-mapper uuid of the device that a volume is used
+// through; "" when it is no map.
+func mapperUUID(t *testing.T, l *live) string {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(l.target(), &st); err != nil {
+		t.Fatal(err)
+	}
+	device := st.Dev
+	if l.kind.block {
+		device = st.Rdev
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/dm/uuid", unix.Major(device), unix.Minor(device)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 func services(t *testing.T, verb, name string) {
