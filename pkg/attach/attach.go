@@ -52,6 +52,12 @@ type Attacher interface {
 	// verifies that they are gone. The caller has unmounted it. A volume that
 	// is not attached is a success.
 	Detach(ctx context.Context, t Target) error
+	// Rescan makes the kernel read the size of an attached volume again. There
+	// is nothing to do where the kernel keeps none.
+	//
+	// Errors: fault.Precondition when the volume is not attached;
+	// fault.Unavailable when its server does not answer.
+	Rescan(ctx context.Context, t Target) error
 	// Ready reports why nothing can be attached now, or nil.
 	Ready(ctx context.Context) error
 }

@@ -39,6 +39,8 @@ func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testi
 		{n.NodeUnstageVolume, &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s"}, "volume_id staging_target_path"},
 		{n.NodePublishVolume, &csi.NodePublishVolumeRequest{VolumeId: "v", TargetPath: "/t", VolumeCapability: capability}, "volume_id target_path volume_capability"},
 		{n.NodeUnpublishVolume, &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: "/t"}, "volume_id target_path"},
+		{n.NodeGetVolumeStats, &csi.NodeGetVolumeStatsRequest{VolumeId: "v", VolumePath: "/t"}, "volume_id volume_path"},
+		{n.NodeExpandVolume, &csi.NodeExpandVolumeRequest{VolumeId: "v", VolumePath: "/t"}, "volume_id volume_path"},
 	} {
 		for _, field := range strings.Fields(r.required) {
 			req := proto.Clone(r.req)

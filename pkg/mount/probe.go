@@ -114,6 +114,18 @@ func (f *Filesystems) read(ctx context.Context, device string, r region, block b
 	return data, nil
 }
 
+// SizeBytes is the device's size as the kernel knows it now. The device is not
+// opened, so a dead one does not hold it up.
+//
+// Errors: fault.Unavailable when the device is gone.
+func (f *Filesystems) SizeBytes(device string) (int64, error) {
+	if err := checkDevice(device); err != nil {
+		return 0, err
+	}
+	sizeBytes, _, err := f.size(device)
+	return sizeBytes, err
+}
+
 // size returns the size in bytes without opening the device, and whether it is
 // a block device. Plain files are served too.
 func (f *Filesystems) size(device string) (sizeBytes int64, block bool, err error) {

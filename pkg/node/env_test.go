@@ -34,6 +34,8 @@ type env struct {
 
 const nodeName = "worker-1.example"
 
+const mib = 1 << 20
+
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	e := &env{kernel: newKernel(t), key: chap.NodeKey(chap.Key("master"), nodeName)}
@@ -142,7 +144,7 @@ type vol struct {
 func (e *env) disk(name string, c access.Capability) *vol {
 	uuid := digest(name) + "01234567"
 	iqn := naming(e.t).Target(uuid)
-	l := &lun{number: 1, serial: uuid, size: 100, chap: chap.Derive(e.key, nodeName, uuid).Password}
+	l := &lun{number: 1, serial: uuid, size: 100 * mib, chap: chap.Derive(e.key, nodeName, uuid).Password}
 	e.luns[iqn] = l
 	return &vol{
 		e: e, id: "tank/" + name, iqn: iqn, lun: l, cap: c, staging: e.path("staging/" + name),
@@ -155,7 +157,7 @@ func (e *env) disk(name string, c access.Capability) *vol {
 
 // nfs makes an NFS volume.
 func (e *env) nfs(name string) *vol {
-	x := &export{}
+	x := &export{size: 100 * mib}
 	share := "/tank/csi/" + name
 	e.mu.Lock() // a call may be running
 	e.exports["192.0.2.10:"+share] = x

@@ -65,12 +65,13 @@ type lun struct {
 	// content is "" for blank, a filesystem's type, or anything else.
 	content   string
 	uuid      string
-	size      int
-	fsSize    int
+	size      int64
+	fsSize    int64
 	protected bool
 	journal   bool // needs a replay
 	damaged   bool // fsck cannot repair it
 	readError bool
+	late      int   // rescans that still show the old size
 	refuse    error // of a login
 	hang      bool
 }
@@ -80,9 +81,14 @@ type device struct {
 	path   string
 	lun    *lun
 	ro     bool
+	// size is what the kernel read when it last asked the disk.
+	size int64
 }
 
-type export struct{ hang, stale, refuse bool }
+type export struct {
+	hang, stale, refuse bool
+	size                int64
+}
 
 // sabotage is what happens at side effect number `at`.
 type sabotage int

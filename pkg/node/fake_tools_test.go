@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -43,10 +44,11 @@ func (a initiator) Attach(ctx context.Context, t attach.Target, c *chap.Credenti
 			return fault.New(fault.Precondition, "the disk has another serial")
 		}
 		if d = a.sessions[t.IQN]; d != nil {
+			d.size = l.size
 			return nil
 		}
 		created = true
-		d = &device{number: number{8, a.nextMinor}, lun: l}
+		d = &device{number: number{8, a.nextMinor}, lun: l, size: l.size}
 		a.nextMinor += 16
 		d.path = filepath.Join(a.dir, "dev", fmt.Sprintf("sd%d", d.number.minor))
 		a.sessions[t.IQN] = d
@@ -93,6 +95,31 @@ func (a initiator) Detach(ctx context.Context, t attach.Target) error {
 	})
 }
 
+// Rescan shows the size that the LUN has now, where its target answers.
+func (a initiator) Rescan(ctx context.Context, t attach.Target) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.effect("rescan", func() error {
+		d := a.sessions[t.IQN]
+		switch {
+		case d == nil:
+			return fault.New(fault.Precondition, "%s is not attached", t.IQN)
+		case d.lun.hang:
+			a.mu.Unlock()
+			<-ctx.Done()
+			a.mu.Lock()
+			return fmt.Errorf("tee: %w", ctx.Err())
+		case d.lun.readError:
+			return fault.New(fault.Unavailable, "the session with %s is lost", t.IQN)
+		case d.lun.late > 0:
+			d.lun.late--
+		default:
+			d.size = d.lun.size
+		}
+		return nil
+	})
+}
+
 // used reports whether a device is mounted, or its node bound.
 func (k *kernel) used(n number) bool {
 	for _, i := range k.mounts {
@@ -131,6 +158,8 @@ func (nfsClient) Find(_ context.Context, t attach.Target) (attach.Device, bool, 
 }
 
 func (nfsClient) Detach(context.Context, attach.Target) error { return nil }
+
+func (nfsClient) Rescan(context.Context, attach.Target) error { return nil }
 
 func (c nfsClient) Ready(context.Context) error { return c.ready }
 
@@ -187,7 +216,7 @@ func (f fsTools) Format(ctx context.Context, device, fsType string, options []st
 			return fmt.Errorf("mkfs: %w", ctx.Err())
 		}
 		begun = true
-		d.lun.content, d.lun.uuid, d.lun.fsSize = fsType, fmt.Sprint("uuid-", len(f.effects)), d.lun.size
+		d.lun.content, d.lun.uuid, d.lun.fsSize = fsType, fmt.Sprint("uuid-", len(f.effects)), d.size
 		return nil
 	})
 	if err != nil && begun {
@@ -227,14 +256,24 @@ func (f fsTools) Grow(_ context.Context, device, mountPath string) (bool, error)
 		if !ok || (number{i.Major, i.Minor}) != d.number {
 			return fault.New(fault.Precondition, "%s is not mounted at %s", device, mountPath)
 		}
-		if f.supers[d.number].ro {
+		if f.supers[d.number].ro || slices.Contains(i.Options, "ro") {
 			f.violation("grow of a read-only filesystem")
 		}
-		grown = d.lun.fsSize < d.lun.size
-		d.lun.fsSize = d.lun.size
+		grown = d.lun.fsSize < d.size
+		d.lun.fsSize = d.size
 		return nil
 	})
 	return grown, err
+}
+
+func (f fsTools) SizeBytes(device string) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d, err := f.disk(device)
+	if err != nil {
+		return 0, err
+	}
+	return d.size, nil
 }
 
 // fakeHost answers as the superblocks do.
@@ -256,6 +295,37 @@ func (h fakeHost) Alive(ctx context.Context, path string) error {
 	}
 	return nil
 }
+
+// Usage answers for what is at the path when the server answers: the node's own
+// disk where nothing is.
+func (h fakeHost) Usage(ctx context.Context, path string) (Usage, error) {
+	h.mu.Lock()
+	i, ok := h.top(path)
+	h.mu.Unlock()
+	if ok {
+		if err := h.Alive(ctx, path); ctx.Err() != nil {
+			return Usage{}, ctx.Err()
+		} else if err != nil {
+			return Usage{}, fault.New(fault.Unavailable, "%w", err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.vanish == path {
+		h.remove(path)
+		ok = false
+	}
+	var size int64 = rootBytes
+	if sb := h.supers[number{i.Major, i.Minor}]; ok && sb.export != nil {
+		size = sb.export.size
+	} else if ok {
+		size = sb.lun.fsSize
+	}
+	return Usage{Bytes: Amount{Total: size, Available: size}}, nil
+}
+
+// rootBytes is the size of the node's own disk.
+const rootBytes = 1 << 40
 
 func (h fakeHost) SetReadOnly(_ context.Context, device string, readOnly bool) error {
 	h.mu.Lock()

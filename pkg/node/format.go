@@ -93,9 +93,5 @@ func (s *Service) grow(ctx context.Context, w *staging, d attach.Device) error {
 	if w.ReadOnly || !diskFSTypes[w.FSType] {
 		return nil
 	}
-	grown, err := s.Filesystems.Grow(ctx, d.Path, w.StagingPath)
-	if err == nil && grown {
-		s.Log.WithField("volume", w.VolumeID).Info("filesystem grown to its disk")
-	}
-	return err
+	return s.growAt(ctx, w.VolumeID, d, w.StagingPath)
 }

@@ -107,7 +107,7 @@ func TestARestoredVolumeIsGrownAtStage(t *testing.T) {
 	v := e.disk("pvc-1", xfs())
 	v.lun.content, v.lun.fsSize = "xfs", 50
 	must(t, e.stage(v.stageRequest()))
-	if v.lun.fsSize != 100 {
+	if v.lun.fsSize != v.lun.size {
 		t.Errorf("the filesystem has size %d of %d", v.lun.fsSize, v.lun.size)
 	}
 	must(t, e.unstage(v, v.staging))
@@ -117,7 +117,7 @@ func TestARestoredVolumeIsGrownAtStage(t *testing.T) {
 	e.crashAt(crashBefore, "grow", func() error { return e.stage(v.stageRequest()) })
 	e.start()
 	must(t, e.stage(v.stageRequest()))
-	if v.lun.fsSize != 100 || e.count("mount") != 2 {
+	if v.lun.fsSize != v.lun.size || e.count("mount") != 2 {
 		t.Errorf("size %d of %d, effects %v", v.lun.fsSize, v.lun.size, e)
 	}
 }

@@ -17,6 +17,9 @@ type Host interface {
 	// Alive asks the filesystem mounted at path, and its server or disk, to
 	// answer. It ends with ctx even when they never do.
 	Alive(ctx context.Context, path string) error
+	// Usage asks the filesystem mounted at path how full it is. It ends with ctx
+	// even when its server never answers.
+	Usage(ctx context.Context, path string) (Usage, error)
 	// SetReadOnly makes the kernel refuse or allow writes to a block device,
 	// whoever opens it from then on.
 	SetReadOnly(ctx context.Context, device string, readOnly bool) error

@@ -62,6 +62,8 @@ type Filesystems interface {
 	Check(ctx context.Context, device, fsType string) error
 	// Grow makes a mounted filesystem as large as its device.
 	Grow(ctx context.Context, device, mountPath string) (bool, error)
+	// SizeBytes is the device's size as the kernel knows it; it asks no disk.
+	SizeBytes(device string) (int64, error)
 }
 
 // targets is what an attacher of block devices may offer: which target a
@@ -101,8 +103,9 @@ type Service struct {
 	records ledger
 	disk    disk
 	boot    string
-	// aliveTimeout is how long a mount may take to answer.
-	aliveTimeout time.Duration
+	// aliveTimeout is how long a mount may take to answer; resizeTimeout, a disk
+	// to show its new size.
+	aliveTimeout, resizeTimeout time.Duration
 }
 
 // New returns a Service and prepares its state directory.
@@ -135,7 +138,7 @@ func New(cfg Config) (*Service, error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
-	return &Service{Config: cfg, records: l, disk: d, boot: boot, aliveTimeout: aliveTimeout}, nil
+	return &Service{Config: cfg, records: l, disk: d, boot: boot, aliveTimeout: aliveTimeout, resizeTimeout: resizeTimeout}, nil
 }
 
 // ID is the node id that the controller parses.

@@ -180,6 +180,23 @@ func (s *Service) fromTable(volumeID, stagingPath string, i mount.Info, n number
 	return nil, foreign(i, "and no record says that it is volume "+volumeID)
 }
 
+// unrecorded is fromTable for a place where the volume may be published: a
+// filesystem, or a device node.
+func (s *Service) unrecorded(volumeID string, i mount.Info) (*stageRecord, error) {
+	if !bindsNode(i) {
+		return s.fromTable(volumeID, "", i, number{i.Major, i.Minor})
+	}
+	major, minor, err := s.Host.DeviceNumber(i.Target)
+	if err != nil {
+		return nil, foreign(i, "which is no volume")
+	}
+	r, err := s.fromTable(volumeID, "", i, number{major, minor})
+	if err == nil {
+		r.Type = access.Block.String()
+	}
+	return r, err
+}
+
 // unclaimed refuses what another volume's record says is that volume's.
 func (s *Service) unclaimed(r *stageRecord, i mount.Info) error {
 	all, err := s.records.stages("")

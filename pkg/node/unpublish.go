@@ -75,13 +75,7 @@ func (s *Service) ours(volumeID string, r *publishRecord, here []mount.Info) err
 		case r != nil && s.is(i, r):
 		case slices.ContainsFunc(staged, func(st *stageRecord) bool { return s.shows(i, st) || s.showsNode(i, st) }):
 		case r == nil && len(staged) == 0:
-			n := number{i.Major, i.Minor}
-			if bindsNode(i) {
-				if n.major, n.minor, err = s.Host.DeviceNumber(i.Target); err != nil {
-					return foreign(i, "which is no volume")
-				}
-			}
-			if _, err := s.fromTable(volumeID, "", i, n); err != nil {
+			if _, err := s.unrecorded(volumeID, i); err != nil {
 				return err
 			}
 		default:

@@ -13,8 +13,10 @@ import (
 	"syscall"
 	"testing"
 
+	configfsfake "github.com/tarn-csi/tarn/pkg/export/configfs/fake"
 	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/mount"
+	"github.com/tarn-csi/tarn/pkg/node"
 	"github.com/tarn-csi/tarn/test/inprocess/storage"
 )
 
@@ -223,6 +225,30 @@ func (n *Node) Alive(_ context.Context, path string) error {
 	}
 	_, err = n.reach(b.session)
 	return err
+}
+
+// Usage implements node.Host. Nothing is ever used.
+func (n *Node) Usage(ctx context.Context, path string) (node.Usage, error) {
+	if err := n.Alive(ctx, path); err != nil {
+		return node.Usage{}, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, b, err := n.seen(path, false)
+	if err != nil {
+		return node.Usage{}, err
+	}
+	var size int64
+	if b.share != "" {
+		size, err = n.storage.ShareBytes(ctx, b.share)
+	} else {
+		var d configfsfake.Disk
+		if d, err = n.reach(b.session); err == nil {
+			size = n.storage.Disk(d.Device).FSBytes()
+		}
+	}
+	all := node.Amount{Total: size, Available: size}
+	return node.Usage{Bytes: all, Inodes: all}, err
 }
 
 // SetReadOnly implements node.Host.

@@ -31,6 +31,8 @@ func (c nfsClient) Find(_ context.Context, t attach.Target) (attach.Device, bool
 
 func (nfsClient) Detach(context.Context, attach.Target) error { return nil }
 
+func (nfsClient) Rescan(context.Context, attach.Target) error { return nil }
+
 func (nfsClient) Ready(context.Context) error { return nil }
 
 // initiator attaches iSCSI disks.
@@ -44,6 +46,8 @@ type session struct {
 	login       *configfsfake.Session
 	number      number
 	path        string
+	// sizeBytes is what the disk said when it was last asked.
+	sizeBytes int64
 	// readOnly is what blockdev(8) has set.
 	readOnly bool
 }
@@ -61,9 +65,11 @@ func (a initiator) Attach(_ context.Context, t attach.Target, c *chap.Credential
 	if err := a.login(s); err != nil {
 		return attach.Device{}, err
 	}
-	if d := s.login.Disks()[lun(t)]; d.Serial != t.Serial {
+	d := s.login.Disks()[lun(t)]
+	if d.Serial != t.Serial {
 		return attach.Device{}, fault.New(fault.Precondition, "the disk says its serial is %q, not %q", d.Serial, t.Serial)
 	}
+	s.sizeBytes = a.storage.Disk(d.Device).SizeBytes()
 	s.number = number{8, a.nextMinor}
 	a.nextMinor += 16
 	s.path = filepath.Join(a.dir, "dev", fmt.Sprintf("sd%d", s.number.minor))
@@ -162,6 +168,22 @@ func (a initiator) Detach(_ context.Context, t attach.Target) error {
 	}
 	delete(a.sessions, t.IQN)
 	return os.Remove(s.path)
+}
+
+// Rescan asks the disk for its size.
+func (a initiator) Rescan(_ context.Context, t attach.Target) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.sessions[t.IQN]
+	if s == nil {
+		return fault.New(fault.Precondition, "LUN %d of %s is not attached", t.LUN, t.IQN)
+	}
+	d, err := a.reach(s)
+	if err != nil {
+		return fault.New(fault.Unavailable, "the session with %s is lost: %w", t.IQN, err)
+	}
+	s.sizeBytes = a.storage.Disk(d.Device).SizeBytes()
+	return nil
 }
 
 func (initiator) Ready(context.Context) error { return nil }

@@ -77,12 +77,33 @@ func (f filesystems) Check(_ context.Context, device, _ string) error {
 	return f.unused(device)
 }
 
+// Grow makes a filesystem as large as the node knows its disk to be.
 func (f filesystems) Grow(_ context.Context, device, mountPath string) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, ok := f.top(mountPath)
-	if s := f.sessionAt(device); !ok || s == nil || f.behind[i.ID].session != s {
+	s := f.sessionAt(device)
+	if !ok || s == nil || f.behind[i.ID].session != s {
 		return false, fault.New(fault.Precondition, "%s is not mounted at %s", device, mountPath)
 	}
-	return false, nil
+	if f.readOnly(i) {
+		return false, nil
+	}
+	d, _, err := f.disk(device)
+	if err != nil {
+		return false, err
+	}
+	grown := d.FSBytes() < s.sizeBytes
+	d.GrowFS(s.sizeBytes)
+	return grown, nil
+}
+
+func (f filesystems) SizeBytes(device string) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sessionAt(device)
+	if s == nil {
+		return 0, fault.New(fault.Unavailable, "%s is gone", device)
+	}
+	return s.sizeBytes, nil
 }

@@ -164,7 +164,7 @@ func (a *Attacher) Find(ctx context.Context, t attach.Target) (attach.Device, bo
 	if err := checkName("target", t.IQN); err != nil {
 		return attach.Device{}, false, err
 	}
-	d, _, ok, err := a.attached(t)
+	d, ok, err := a.attached(t)
 	if err != nil || !ok {
 		return attach.Device{}, false, err
 	}
@@ -183,44 +183,55 @@ func (a *Attacher) Find(ctx context.Context, t attach.Target) (attach.Device, bo
 	return dev, err == nil, err
 }
 
-// attached returns the disk of the target's LUN and its session.
-func (a *Attacher) attached(t attach.Target) (disk, session, bool, error) {
+// attached returns the disk of the target's LUN.
+func (a *Attacher) attached(t attach.Target) (disk, bool, error) {
 	sessions, err := a.sessions(t.IQN)
 	if err != nil {
-		return disk{}, session{}, false, err
+		return disk{}, false, err
 	}
 	for _, s := range sessions {
 		d, ok, err := s.disk(t.LUN)
 		if err != nil || ok {
-			return d, s, ok, err
+			return d, ok, err
 		}
 	}
-	return disk{}, session{}, false, nil
+	return disk{}, false, nil
 }
 
-// Rescan makes the kernel read the size of an attached volume again, and the
-// multipath map above it take that size.
-//
-// Errors: fault.Precondition when the volume is not attached; fault.Unavailable
-// when its session is lost.
+// Rescan implements attach.Attacher. Every path to the disk is asked, then the
+// multipath map above them takes their size: multipathd refuses paths that
+// differ.
 func (a *Attacher) Rescan(ctx context.Context, t attach.Target) error {
 	if err := checkName("target", t.IQN); err != nil {
 		return err
 	}
-	d, s, ok, err := a.attached(t)
+	sessions, err := a.sessions(t.IQN)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	var paths []disk
+	for _, s := range sessions {
+		d, ok, err := s.disk(t.LUN)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if s.state != loggedIn {
+			return fault.New(fault.Unavailable, "the session with %s is lost (%s), so the disk's size cannot be read", t.IQN, s.state)
+		}
+		paths = append(paths, d)
+	}
+	if len(paths) == 0 {
 		return fault.New(fault.Precondition, "LUN %d of %s is not attached here", t.LUN, t.IQN)
 	}
-	if s.state != loggedIn {
-		return fault.New(fault.Unavailable, "the session with %s is lost (%s), so the disk's size cannot be read", t.IQN, s.state)
+	for _, d := range paths {
+		if err := a.rescan(ctx, d); err != nil {
+			return err
+		}
 	}
-	if err := a.rescan(ctx, d); err != nil {
-		return err
-	}
-	m, ok, err := a.multipathOf(d.name)
+	m, ok, err := a.multipathOf(paths[0].name)
 	if err != nil || !ok {
 		return err
 	}

@@ -16,12 +16,26 @@ const zvolDir = "/dev/zvol/"
 // the same name is another, and empty.
 type Disk struct {
 	major, minor uint32
-	SizeBytes    int64
 
-	mu sync.Mutex
-	// fsType is the filesystem on it, "" for none.
-	fsType string
-	data   []byte
+	mu        sync.Mutex
+	sizeBytes int64
+	// fsType is the filesystem on it, "" for none, and fsBytes its size.
+	fsType  string
+	fsBytes int64
+	data    []byte
+}
+
+// SizeBytes returns the size of the disk.
+func (d *Disk) SizeBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sizeBytes
+}
+
+func (d *Disk) resize(sizeBytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sizeBytes = sizeBytes
 }
 
 // FSType returns the filesystem on the disk, "" for none.
@@ -35,7 +49,21 @@ func (d *Disk) FSType() string {
 func (d *Disk) Format(fsType string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fsType, d.data = fsType, nil
+	d.fsType, d.fsBytes, d.data = fsType, d.sizeBytes, nil
+}
+
+// FSBytes returns the size of the filesystem on the disk.
+func (d *Disk) FSBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fsBytes
+}
+
+// GrowFS makes the filesystem larger, and never smaller.
+func (d *Disk) GrowFS(sizeBytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fsBytes = max(d.fsBytes, sizeBytes)
 }
 
 // Blank reports whether nothing was ever written.
@@ -79,7 +107,7 @@ func (h *Host) device(path string) (iscsi.Device, error) {
 	if d == nil {
 		return iscsi.Device{}, errNoDevice
 	}
-	return iscsi.Device{Major: d.major, Minor: d.minor, SizeBytes: d.SizeBytes}, nil
+	return iscsi.Device{Major: d.major, Minor: d.minor, SizeBytes: d.SizeBytes()}, nil
 }
 
 // addDisk is udev's work after a zvol was made.
@@ -87,12 +115,21 @@ func (h *Host) addDisk(name string, sizeBytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.minor += 16
-	h.link(name, &Disk{major: 230, minor: h.minor, SizeBytes: sizeBytes})
+	h.link(name, &Disk{major: 230, minor: h.minor, sizeBytes: sizeBytes})
 }
 
 func (h *Host) link(name string, d *Disk) {
 	h.disks[name] = d
-	h.Configfs.AddDevice(configfsfake.Device{Path: zvolDir + name, Major: d.major, Minor: d.minor, SizeBytes: d.SizeBytes})
+	h.Configfs.AddDevice(configfsfake.Device{Path: zvolDir + name, Major: d.major, Minor: d.minor, SizeBytes: d.SizeBytes()})
+}
+
+// resizeDisk gives the device the size that its zvol has now.
+func (h *Host) resizeDisk(name string, sizeBytes int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := h.disks[name]; d != nil {
+		d.resize(sizeBytes)
+	}
 }
 
 func (h *Host) moveDisk(from, to string) {

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -40,6 +41,12 @@ func (h *Host) Granted(path string, addr netip.Addr) (granted, writable bool) {
 		}
 	}
 	return false, false
+}
+
+// ShareBytes is the size that a client is shown of a path: its dataset's quota.
+func (h *Host) ShareBytes(ctx context.Context, path string) (int64, error) {
+	d, err := h.Pool.Get(ctx, strings.TrimPrefix(path, h.dir+"/"))
+	return d.Bytes("refquota"), err
 }
 
 // exported reports whether mountd serves a path to anybody: the kernel then
