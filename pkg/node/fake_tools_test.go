@@ -299,6 +299,7 @@ func (h fakeHost) Alive(ctx context.Context, path string) error {
 // Usage answers for what is at the path when the server answers: the node's own
 // disk where nothing is.
 func (h fakeHost) Usage(ctx context.Context, path string) (Usage, error) {
+	size := int64(rootBytes)
 	h.mu.Lock()
 	i, ok := h.top(path)
 	h.mu.Unlock()
@@ -308,18 +309,13 @@ func (h fakeHost) Usage(ctx context.Context, path string) (Usage, error) {
 		} else if err != nil {
 			return Usage{}, fault.New(fault.Unavailable, "%w", err)
 		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.vanish == path {
-		h.remove(path)
-		ok = false
-	}
-	var size int64 = rootBytes
-	if sb := h.supers[number{i.Major, i.Minor}]; ok && sb.export != nil {
-		size = sb.export.size
-	} else if ok {
-		size = sb.lun.fsSize
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if sb := h.supers[number{i.Major, i.Minor}]; sb.export != nil {
+			size = sb.export.size
+		} else {
+			size = sb.lun.fsSize
+		}
 	}
 	return Usage{Bytes: Amount{Total: size, Available: size}}, nil
 }

@@ -116,13 +116,38 @@ func TestStatsThatCannotBeEndedAreCapped(t *testing.T) {
 	must(t, e.s.Operations.Drain(t.Context()))
 }
 
-func TestStatsOfAMountThatGoesAwayIsNotTheRootDisks(t *testing.T) {
+// hostThat does something just before the filesystem is asked.
+type hostThat struct {
+	fakeHost
+	does func(path string)
+}
+
+func (h hostThat) Usage(ctx context.Context, path string) (Usage, error) {
+	h.mu.Lock()
+	h.does(path)
+	h.mu.Unlock()
+	return h.fakeHost.Usage(ctx, path)
+}
+
+func TestStatsOfAMountThatGoesAwayIsNotAnothers(t *testing.T) {
 	e := newEnv(t)
-	v := e.nfs("pvc-1")
-	must(t, e.stage(v.stageRequest()))
-	e.vanish = v.staging
-	if got, err := e.stats(v.id, v.staging); !errors.Is(err, fault.NotFound) {
-		t.Errorf("%+v, %v", got, err)
+	v, other := e.nfs("pvc-1"), e.nfs("pvc-2")
+	must(t, e.stage(other.stageRequest()))
+	for name, does := range map[string]func(path string){
+		"the root disk": e.remove,
+		"another volume": func(path string) {
+			i, _ := e.top(other.staging)
+			i.Target = path
+			e.add(i, false)
+		},
+	} {
+		must(t, e.stage(v.stageRequest()))
+		e.s.Host = hostThat{fakeHost{e.kernel}, does}
+		if got, err := e.stats(v.id, v.staging); !errors.Is(err, fault.NotFound) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		e.s.Host = fakeHost{e.kernel}
+		e.remove(v.staging)
 	}
 }
 
