@@ -30,16 +30,12 @@ import (
 const (
 	poolName = "tarnattach"
 	configfs = "/sys/kernel/config/target"
+	hba      = configfs + "/core/iblock_0"
 )
 
 var makePool = sync.OnceValue(func() error {
 	if os.Getenv("TARN_GUEST") != "1" {
 		return errors.New("this test changes the machine: run it in a guest")
-	}
-	if exec.Command("zpool", "list", poolName).Run() == nil {
-		if out, err := exec.Command("zpool", "destroy", poolName).CombinedOutput(); err != nil {
-			return fmt.Errorf("zpool destroy: %v: %s", err, out)
-		}
 	}
 	file := filepath.Join(os.TempDir(), poolName+".img")
 	_ = os.Remove(file)
@@ -51,6 +47,12 @@ var makePool = sync.OnceValue(func() error {
 	}
 	if out, err := exec.Command("zpool", "create", "-O", "volmode=dev", "-m", "none", poolName, file).CombinedOutput(); err != nil {
 		return fmt.Errorf("zpool create: %v: %s", err, out)
+	}
+	afterAll = func() error {
+		if out, err := exec.Command("zpool", "destroy", poolName).CombinedOutput(); err != nil {
+			return fmt.Errorf("zpool destroy: %v: %s", err, out)
+		}
+		return os.Remove(file)
 	}
 	return nil
 })
@@ -136,7 +138,7 @@ func exportAs(t *testing.T, uuid string, sizeBytes int64, portals ...string) lio
 	return l
 }
 
-func (l lio) backstore() string { return configfs + "/core/iblock_0/" + filepath.Base(l.zvol) }
+func (l lio) backstore() string { return filepath.Join(hba, filepath.Base(l.zvol)) }
 func (l lio) tpgt() string      { return configfs + "/iscsi/" + l.iqn + "/tpgt_1" }
 
 func (l lio) mkdir(path string) {
@@ -214,6 +216,9 @@ func (l lio) down() {
 		}
 	}
 	l.remove(l.backstore())
+	if err := syscall.Rmdir(hba); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
+		l.t.Errorf("remove %s: %v", hba, err)
+	}
 }
 
 func (l lio) remove(path string) {
