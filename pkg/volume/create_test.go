@@ -173,7 +173,7 @@ func TestForeignDatasetIsUntouched(t *testing.T) {
 			do   func() error
 		}{
 			{"data", func() error { return e.Pool.Write(name, 1<<20) }},
-			{"a snapshot", func() error { return e.Pool.Snapshot(name + "@backup") }},
+			{"a snapshot", func() error { return e.Pool.TakeSnapshot(name + "@backup") }},
 			{"a user property", func() error { return e.Pool.Put(name, "com.example:owner", "me") }},
 		} {
 			t.Run(c.what, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 func TestDeleteWithForeignSnapshot(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, e *env, protocol string) {
 		first := e.create(request("v", protocol))
-		must(t, e.Pool.Snapshot(parent+"/v@backup"))
+		must(t, e.Pool.TakeSnapshot(parent+"/v@backup"))
 		must(t, e.Delete(t.Context(), first.ID))
 		graves := e.datasets()
 		if len(graves) != 3 || graves[0] != ".tombstones" || !strings.HasPrefix(graves[1], ".tombstones/v.") || graves[2] != graves[1]+"@backup" {
@@ -27,7 +27,7 @@ func TestDeleteWithForeignSnapshot(t *testing.T) {
 		wantKind(t, err, fault.NotFound)
 		// The name is free, and may be buried a second time.
 		e.create(request("v", protocol))
-		must(t, e.Pool.Snapshot(parent+"/v@backup"))
+		must(t, e.Pool.TakeSnapshot(parent+"/v@backup"))
 		must(t, e.Delete(t.Context(), first.ID))
 		if n := len(e.datasets()); n != 5 {
 			t.Errorf("datasets are %q", e.datasets())

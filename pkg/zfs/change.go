@@ -49,8 +49,12 @@ func (c *Client) Create(ctx context.Context, s Spec) error {
 
 // Destroy destroys one dataset or snapshot and nothing else; a filesystem that
 // is mounted and not used is unmounted first. ErrBusy while something has it
-// open, ErrDependents while it has children, snapshots or clones.
+// open or a hold keeps it (zfs-hold(8)), ErrDependents while it has children,
+// snapshots or clones.
 func (c *Client) Destroy(ctx context.Context, name string) error {
+	if err := oneSnapshot(name); err != nil {
+		return err
+	}
 	return c.viaLibrary(ctx, "destroy", name, func() error {
 		return (&gozfs.Dataset{Name: name}).Destroy(gozfs.DestroyDefault)
 	})
@@ -61,6 +65,19 @@ func (c *Client) Set(ctx context.Context, name string, s Setting) error {
 	return c.viaLibrary(ctx, "set", name, func() error {
 		return (&gozfs.Dataset{Name: name}).SetProperty(s.Name, s.Value)
 	})
+}
+
+// SetAll sets several properties with one command, which is not atomic: when a
+// value is impossible in itself, nothing is set; what the kernel refuses (a
+// refquota below the used bytes) leaves all the others set. User properties land
+// together. The order does not matter, also where one makes room for another.
+func (c *Client) SetAll(ctx context.Context, name string, list []Setting) error {
+	args := []string{"set"}
+	for _, p := range list {
+		args = append(args, p.Name+"="+p.Value)
+	}
+	_, err := c.zfs(ctx, append(args, name), name)
+	return err
 }
 
 // Inherit removes a property that is set on the dataset, received ones too.

@@ -154,9 +154,9 @@ func (guestAdmin) Put(name, property, value string) error {
 	return command("zfs", "set", property+"="+value, name)
 }
 
-func (guestAdmin) Snapshot(name string) error { return command("zfs", "snapshot", name) }
+func (guestAdmin) TakeSnapshot(name string) error { return command("zfs", "snapshot", name) }
 
-func (guestAdmin) Clone(snapshot, name string) error {
+func (guestAdmin) MakeClone(snapshot, name string) error {
 	return command("zfs", "clone", "-o", "canmount=noauto", snapshot, name)
 }
 

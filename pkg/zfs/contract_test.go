@@ -23,7 +23,10 @@ type rule struct {
 }
 
 // rules are all of them.
-var rules = [][]rule{createRules, destroyRules, propertyRules, readRules, renameRules, spaceRules, mountRules, emptyRules, keyRules}
+var rules = [][]rule{
+	createRules, destroyRules, propertyRules, readRules, renameRules, spaceRules, mountRules, emptyRules, keyRules,
+	snapshotRules, deferRules, cloneRules, setAllRules,
+}
 
 // subject is what is tested: a Client on the real ZFS, or the fake.
 type subject interface {
@@ -34,6 +37,11 @@ type subject interface {
 	Set(ctx context.Context, name string, s zfs.Setting) error
 	Inherit(ctx context.Context, name, property string) error
 	Rename(ctx context.Context, from, to string) error
+	Snapshot(ctx context.Context, s zfs.SnapshotSpec) error
+	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
+	DestroyLater(ctx context.Context, snapshot string) error
+	SetAll(ctx context.Context, name string, list []zfs.Setting) error
 	Available(ctx context.Context, dataset string) (int64, error)
 	MountedAt(ctx context.Context, dataset string) (string, bool, error)
 	Mount(ctx context.Context, dataset, dir string, atime bool) error
@@ -48,8 +56,8 @@ type admin interface {
 	Bare(name string, volumeBytes int64) error
 	Put(name, property, value string) error
 	Receive(name string) error
-	Snapshot(name string) error
-	Clone(snapshot, name string) error
+	TakeSnapshot(name string) error
+	MakeClone(snapshot, name string) error
 	HoldSnapshot(name string) (func(), error)
 	Write(name string, bytes int64) error
 	// WriteLast writes the last byte of a zvol.

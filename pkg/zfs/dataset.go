@@ -33,12 +33,25 @@ func NewDataset(name string, properties map[string]Property) Dataset {
 	return Dataset{Name: name, properties: properties}
 }
 
-// Type tells a zvol from a filesystem: only a zvol has a volsize.
+// Type tells a zvol from a filesystem, and a zvol's snapshot from a
+// filesystem's: only a zvol and its snapshots have a volsize.
 func (d Dataset) Type() Type {
 	if _, ok := d.properties["volsize"]; ok {
 		return Volume
 	}
 	return Filesystem
+}
+
+// Snapshot tells a snapshot from the dataset that it is of.
+func (d Dataset) Snapshot() bool { return strings.Contains(d.Name, "@") }
+
+// Clones returns the names of the datasets that were made from a snapshot.
+func (d Dataset) Clones() []string {
+	names, ok := d.Value("clones")
+	if !ok || names == "" {
+		return nil
+	}
+	return strings.Split(names, ",")
 }
 
 // Value returns a property's value whatever its source; false when it is

@@ -24,6 +24,11 @@ var (
 	ErrBadValue   = errors.New("property value is refused")
 )
 
+var errSeveral = errors.New("this is no name of one snapshot")
+
+// notThere is what stands after the name of a dataset that does not exist.
+const notThere = "dataset does not exist"
+
 // classify adds the cause to the error of a command that was about name, and
 // perhaps gave it another. Only what the tool says about these very names
 // counts: the absence of something else proves nothing, and a dataset may be
@@ -58,17 +63,21 @@ func causeOf(text, name string, others []string) error {
 	case strings.HasPrefix(text, "property '") && strings.Contains(text, "specified multiple times"),
 		strings.Contains(text, "property cannot be inherited"), strings.HasPrefix(text, "invalid property '"):
 		return ErrBadValue
+	// `zfs snapshot` leaves out what it is about where it is about all of them.
+	case strings.HasPrefix(text, "cannot create snapshots : multiple snapshots of same fs"),
+		strings.HasPrefix(text, "cannot create snapshots : this property"):
+		return ErrBadValue
 	// libzfs aborts on a value that does not fit into its buffer.
 	case strings.HasPrefix(text, "internal error: ") && strings.HasSuffix(text, "Argument list too long"):
 		return ErrBadValue
 	}
 	about, ok := after(text, name)
-	if ok && about == "dataset does not exist" {
+	if ok && about == notThere {
 		return ErrNotExist
 	}
 	// The destroy of a snapshot opens its dataset first.
 	if of, _, isSnapshot := strings.Cut(name, "@"); isSnapshot {
-		if about, ok := after(text, of); ok && about == "dataset does not exist" {
+		if about, ok := after(text, of); ok && about == notThere {
 			return ErrNoParent
 		}
 	}
@@ -105,7 +114,7 @@ var causes = []struct {
 	{ErrBadValue, []string{
 		"must be", "invalid ", "bad numeric value", "size is less than current used", "too long", "cannot be zero",
 		"does not apply to datasets of this type", "is readonly", "delimiter", "slash in name", "reference, '",
-		"cannot be a descendant",
+		"cannot be a descendant", "can not be modified", "only allowed on volumes", "target pools differ",
 	}},
 }
 

@@ -44,10 +44,7 @@ func (c *Client) Children(ctx context.Context, parent string) ([]Dataset, error)
 		below, ok := strings.CutPrefix(dataset, parent+"/")
 		return dataset == parent || ok && !strings.Contains(below, "/")
 	}
-	list, err := c.get(ctx, parent, known, "-d", "1", "-t", "filesystem,volume", "-s", "local,received", "all", parent)
-	if errors.Is(err, ErrNotExist) {
-		return nil, recast(err, ErrNoParent)
-	}
+	list, err := c.listOwn(ctx, parent, known, "-d", "1", "-t", "filesystem,volume")
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +55,15 @@ func (c *Client) Children(ctx context.Context, parent string) ([]Dataset, error)
 		}
 	}
 	return children, nil
+}
+
+// listOwn lists what is set on datasets themselves, in and below parent.
+func (c *Client) listOwn(ctx context.Context, parent string, known func(string) bool, which ...string) ([]Dataset, error) {
+	list, err := c.get(ctx, parent, known, append(which, "-s", "local,received", "all", parent)...)
+	if errors.Is(err, ErrNotExist) {
+		err = recast(err, ErrNoParent)
+	}
+	return list, err
 }
 
 // get lists properties with their sources; with a second command where values

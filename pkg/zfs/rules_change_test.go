@@ -93,7 +93,7 @@ var destroyRules = []rule{
 		for _, name := range []string{"invalid", "dataset is busy", "must be gone"} {
 			w.fails(w.Destroy(w.Context(), w.at(name)), zfs.ErrNotExist)
 			w.fs(name)
-			w.must(w.admin.Snapshot(w.at(name) + "@s"))
+			w.must(w.admin.TakeSnapshot(w.at(name) + "@s"))
 			w.fails(w.Destroy(w.Context(), w.at(name)), zfs.ErrDependents)
 		}
 	}},
@@ -104,13 +104,13 @@ var destroyRules = []rule{
 	}},
 	{"destroy with a snapshot", func(w *world) {
 		for _, name := range []string{w.fs("v"), w.zvol("z", 16<<20)} {
-			w.must(w.admin.Snapshot(name + "@s"))
+			w.must(w.admin.TakeSnapshot(name + "@s"))
 			w.fails(w.Destroy(w.Context(), name), zfs.ErrDependents)
 		}
 	}},
 	{"destroy of a snapshot", func(w *world) {
 		w.fs("v")
-		w.must(w.admin.Snapshot(w.at("v@s")))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")))
 		w.works(w.Destroy(w.Context(), w.at("v@s")))
 		w.fails(w.Destroy(w.Context(), w.at("v@s")), zfs.ErrNotExist)
 		w.fails(w.Destroy(w.Context(), w.at("none@s")), zfs.ErrNoParent)
@@ -118,7 +118,7 @@ var destroyRules = []rule{
 	}},
 	{"destroy of a snapshot with a clone", func(w *world) {
 		w.fs("v")
-		w.must(w.admin.Snapshot(w.at("v@s")), w.admin.Clone(w.at("v@s"), w.at("c")))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")), w.admin.MakeClone(w.at("v@s"), w.at("c")))
 		w.fails(w.Destroy(w.Context(), w.at("v@s")), zfs.ErrDependents)
 		w.fails(w.Destroy(w.Context(), w.at("v")), zfs.ErrDependents)
 		w.works(w.Destroy(w.Context(), w.at("c")))
@@ -126,7 +126,7 @@ var destroyRules = []rule{
 	}},
 	{"destroy of a held snapshot", func(w *world) {
 		w.fs("v")
-		w.must(w.admin.Snapshot(w.at("v@s")))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")))
 		release, err := w.admin.HoldSnapshot(w.at("v@s"))
 		w.must(err)
 		w.fails(w.Destroy(w.Context(), w.at("v@s")), zfs.ErrBusy)
@@ -166,7 +166,7 @@ var renameRules = []rule{
 	{"rename keeps properties, snapshots and children", func(w *world) {
 		w.fs("v", "tarn:name=x", "refquota=104857600")
 		w.fs("v/child", "tarn:name=y")
-		w.must(w.admin.Snapshot(w.at("v@s")), w.admin.Make(w.at("grave"), settings("mountpoint=none")...))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")), w.admin.Make(w.at("grave"), settings("mountpoint=none")...))
 		w.works(w.Rename(w.Context(), w.at("v"), w.at("grave/w")))
 		w.gone(w.at("v"))
 		d := w.get(w.at("grave/w"))
@@ -213,7 +213,7 @@ var renameRules = []rule{
 	}},
 	{"rename of a snapshot with a clone", func(w *world) {
 		w.fs("v")
-		w.must(w.admin.Snapshot(w.at("v@s")), w.admin.Clone(w.at("v@s"), w.at("c")))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")), w.admin.MakeClone(w.at("v@s"), w.at("c")))
 		w.works(w.Rename(w.Context(), w.at("v@s"), w.at("v@t")))
 		w.gone(w.at("v@s"))
 		origin, _ := w.get(w.at("c")).Value("origin")
@@ -236,7 +236,7 @@ var renameRules = []rule{
 	}},
 	{"rename when a child's or snapshot's name would be too long", func(w *world) {
 		w.fs("v")
-		w.must(w.admin.Snapshot(w.at("v@s")))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")))
 		w.fails(w.Rename(w.Context(), w.at("v"), w.at(strings.Repeat("n", 255-len(w.at(""))))), zfs.ErrBadValue)
 		w.get(w.at("v@s"))
 	}},

@@ -146,7 +146,7 @@ var readRules = []rule{
 		w.fs("b/deep", "tarn:name=2")
 		w.zvol("a", 16<<20, "tarn:name=3")
 		w.fs("c")
-		w.must(w.admin.Snapshot(w.at("b@s")))
+		w.must(w.admin.TakeSnapshot(w.at("b@s")))
 		children, err := w.Children(w.Context(), w.parent)
 		w.works(err)
 		var names []string
@@ -168,7 +168,7 @@ var readRules = []rule{
 	}},
 	{"a snapshot can be read", func(w *world) {
 		w.fs("v", "tarn:name=x")
-		w.must(w.admin.Snapshot(w.at("v@s")), w.admin.Put(w.at("v@s"), "tarn:name", "s"))
+		w.must(w.admin.TakeSnapshot(w.at("v@s")), w.admin.Put(w.at("v@s"), "tarn:name", "s"))
 		d := w.get(w.at("v@s"))
 		value, _ := d.Local("tarn:name")
 		equal(w, "tarn:name", value, "s")

@@ -1,8 +1,13 @@
 package fake
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,37 +34,16 @@ func (f *ZFS) make(s zfs.Spec) (*node, error) {
 	if s.VolumeBytes > 0 {
 		t = zfs.Volume
 	}
-	if err := checkName(s.Name); err != nil || strings.Contains(s.Name, "@") {
-		if err == nil {
-			return nil, refuse(zfs.ErrBadValue, "cannot create '%s': snapshot delimiter '@' is not expected here", s.Name)
-		}
-		return nil, refuse(zfs.ErrBadValue, "cannot create '%s': %s", s.Name, err)
+	if err := checkNewName(s.Name); err != nil {
+		return nil, err
 	}
-	values := map[string]string{}
-	for _, p := range s.Properties {
-		if _, twice := values[p.Name]; twice {
-			return nil, refuse(zfs.ErrBadValue, "property '%s' specified multiple times", p.Name)
-		}
-		v, err := checkProperty(t, p)
-		if err != nil {
-			return nil, refuse(zfs.ErrBadValue, "cannot create '%s': %s", s.Name, err)
-		}
-		values[p.Name] = v
+	values, err := newValues(t, s.Name, s.Properties)
+	if err != nil {
+		return nil, err
 	}
-	up := f.nodes[parent(s.Name)]
-	switch {
-	case parent(s.Name) == "":
-		return nil, refuse(zfs.ErrNoParent, "cannot create '%s': missing dataset name", s.Name)
-	case up == nil:
-		return nil, refuse(zfs.ErrNoParent, "cannot create '%s': parent does not exist", s.Name)
-	case up.typ != zfs.Filesystem:
-		return nil, refuse(nil, "cannot create '%s': parent is not a filesystem", s.Name)
-	case f.nodes[s.Name] != nil:
-		return nil, refuse(zfs.ErrExists, "cannot create '%s': dataset already exists", s.Name)
-	case strings.Count(s.Name, "/") >= maxNesting:
-		return nil, refuse(zfs.ErrBadValue, "cannot create '%s': name is too deep", s.Name)
-	case f.keyMissing(up):
-		return nil, refuse(zfs.ErrNoKey, "cannot create '%s': encryption root's key is not loaded or provided", s.Name)
+	up, err := f.place(s.Name)
+	if err != nil {
+		return nil, err
 	}
 	n := f.newNode(s.Name, t)
 	if t == zfs.Volume {
@@ -72,23 +56,82 @@ func (f *ZFS) make(s zfs.Spec) (*node, error) {
 		// zfs_do_create rounds up, where `zfs set` refuses.
 		n.volBytes = (s.VolumeBytes + n.blockBytes - 1) / n.blockBytes * n.blockBytes
 		if _, given := values["refreservation"]; !given && !s.Thin {
-			values["refreservation"] = strconv.FormatInt(volumeReservation(n.volBytes, n.blockBytes), 10)
+			values["refreservation"] = auto
 		}
 		n.freshTill = time.Now().Add(f.fresh)
 	}
 	n.local = values
+	n.resolveAuto()
+	return n, f.fitsNew(n, up)
+}
+
+func checkNewName(name string) error {
+	err := checkName(name)
+	if err == nil && strings.Contains(name, "@") {
+		return refuse(zfs.ErrBadValue, "cannot create '%s': snapshot delimiter '@' is not expected here", name)
+	}
+	if err != nil {
+		return refuse(zfs.ErrBadValue, "cannot create '%s': %s", name, err)
+	}
+	return nil
+}
+
+// newValues are the properties that a dataset is made with.
+func newValues(t zfs.Type, name string, list []zfs.Setting) (map[string]string, error) {
+	values := map[string]string{}
+	for _, p := range list {
+		if _, twice := values[p.Name]; twice {
+			return nil, refuse(zfs.ErrBadValue, "property '%s' specified multiple times", p.Name)
+		}
+		v, err := checkProperty(t, p)
+		if err != nil {
+			return nil, refuse(zfs.ErrBadValue, "cannot create '%s': %s", name, err)
+		}
+		values[p.Name] = v
+	}
+	return values, nil
+}
+
+// place returns the parent that a new dataset can be made below.
+func (f *ZFS) place(name string) (*node, error) {
+	up := f.nodes[parent(name)]
+	switch {
+	case parent(name) == "":
+		return nil, refuse(zfs.ErrNoParent, "cannot create '%s': missing dataset name", name)
+	case up == nil:
+		return nil, refuse(zfs.ErrNoParent, "cannot create '%s': parent does not exist", name)
+	case up.typ != zfs.Filesystem:
+		return nil, refuse(nil, "cannot create '%s': parent is not a filesystem", name)
+	case f.nodes[name] != nil:
+		return nil, refuse(zfs.ErrExists, "cannot create '%s': dataset already exists", name)
+	case strings.Count(name, "/") >= maxNesting:
+		return nil, refuse(zfs.ErrBadValue, "cannot create '%s': name is too deep", name)
+	case f.keyMissing(up):
+		return nil, refuse(zfs.ErrNoKey, "cannot create '%s': encryption root's key is not loaded or provided", name)
+	}
+	return up, nil
+}
+
+// fitsNew refuses a dataset that needs more than its parent or its own quotas
+// leave.
+func (f *ZFS) fitsNew(n, up *node) error {
 	reserved := max(n.number("refreservation"), n.number("reservation"))
 	room := f.room(up)
 	if q := n.number("quota"); q > 0 {
 		room = min(room, q)
 	}
-	if max(reserved, n.unique) > room {
-		return nil, refuse(zfs.ErrNoSpace, "cannot create '%s': out of space", s.Name)
+	q := n.number("refquota")
+	if max(reserved, n.unique) > room || q > 0 && (q < n.data || q < n.number("refreservation")) {
+		return refuse(zfs.ErrNoSpace, "cannot create '%s': out of space", n.name)
 	}
-	if q := n.number("refquota"); q > 0 && (q < n.data || q < n.number("refreservation")) {
-		return nil, refuse(zfs.ErrNoSpace, "cannot create '%s': out of space", s.Name)
+	return nil
+}
+
+// resolveAuto puts the number for refreservation=auto.
+func (n *node) resolveAuto() {
+	if n.local["refreservation"] == auto {
+		n.local["refreservation"] = bytesText(volumeReservation(n.volBytes, n.blockBytes))
 	}
-	return n, nil
 }
 
 // checkProperty returns a value in the form that is kept.
@@ -106,15 +149,12 @@ func (f *ZFS) Destroy(ctx context.Context, name string) error {
 }
 
 func (f *ZFS) destroy(name string) error {
-	n := f.nodes[name]
-	if n != nil && n.snapshot {
-		return f.destroySnapshot(n)
-	}
-	if _, _, isSnapshot := strings.Cut(name, "@"); isSnapshot {
-		if _, err := f.findParent(parent(name)); err != nil {
+	if strings.Contains(name, "@") {
+		n, err := f.findSnapshot(name)
+		if err != nil {
 			return err
 		}
-		return refuse(zfs.ErrNotExist, "could not find any snapshots to destroy; check snapshot names.")
+		return f.destroySnapshot(n)
 	}
 	n, err := f.find(name)
 	if err != nil {
@@ -156,8 +196,8 @@ func (f *ZFS) remove(n *node) {
 	if n.content != "" {
 		_ = os.RemoveAll(n.content)
 	}
-	if s := n.origin; s != nil && s.deferred && len(f.clones(s)) == 0 && s.userRefs == 0 {
-		delete(f.nodes, s.name)
+	if n.origin != nil {
+		f.reap(n.origin)
 	}
 }
 
@@ -172,21 +212,94 @@ func (f *ZFS) Set(ctx context.Context, name string, s zfs.Setting) error {
 	})
 }
 
-func (f *ZFS) set(n *node, s zfs.Setting) error {
+// SetAll implements volume.ZFS.
+func (f *ZFS) SetAll(ctx context.Context, name string, list []zfs.Setting) error {
+	return do0(ctx, f, "set", name, func() error {
+		n, err := f.find(name)
+		if err != nil {
+			return err
+		}
+		return f.set(n, list...)
+	})
+}
+
+// set is zfs_prop_set_list: libzfs refuses what is impossible before anything is
+// set, and the kernel goes on after what it refuses, which it tries once more
+// when the rest is set.
+func (f *ZFS) set(n *node, list ...zfs.Setting) error {
+	values := map[string]string{}
+	for _, s := range list {
+		if _, twice := values[s.Name]; twice {
+			return refuse(zfs.ErrBadValue, "property '%s' specified multiple times", s.Name)
+		}
+		v, err := n.settable(s)
+		if err != nil {
+			return refuse(zfs.ErrBadValue, "cannot set property for '%s': %s", n.name, err)
+		}
+		values[s.Name] = v
+	}
+	volBytes, synthetic := n.volBytes, n.synthesize(values)
+	var first error
+	for range 2 {
+		first = nil
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			if err := f.apply(n, name, values[name]); err != nil {
+				first = cmp.Or(first, err)
+				continue
+			}
+			delete(values, name)
+		}
+	}
+	if first != nil && synthetic {
+		n.volBytes = volBytes // libzfs sets it back
+	}
+	return first
+}
+
+// settable returns a value in the form that is kept.
+func (n *node) settable(s zfs.Setting) (string, error) {
 	v, err := checkProperty(n.typ, s)
-	if err == nil && n.snapshot && !userProperty(s.Name) {
-		return refuse(zfs.ErrBadValue, "cannot set property for '%s': '%s' property cannot be modified for snapshots", n.name, s.Name)
+	switch bytes, _ := strconv.ParseInt(v, 10, 64); {
+	case err != nil:
+		return "", err
+	case n.snapshot && !userProperty(s.Name):
+		return "", errors.New("this property can not be modified for snapshots")
+	case natives[s.Name].once:
+		return "", fmt.Errorf("'%s' is readonly", s.Name)
+	case s.Name == "volsize" && bytes == 0:
+		return "", errors.New("'volsize' cannot be zero")
+	case s.Name == "volsize" && bytes%n.blockBytes != 0:
+		return "", fmt.Errorf("'volsize' must be a multiple of volume block size (%d)", n.blockBytes)
 	}
-	if err != nil {
-		return refuse(zfs.ErrBadValue, "cannot set property for '%s': %s", n.name, err)
+	return v, nil
+}
+
+// synthesize puts the number for refreservation=auto, and reports whether it
+// lets the reservation of a thick zvol go along with its size.
+func (n *node) synthesize(values map[string]string) bool {
+	volBytes := n.volBytes
+	synthetic := false
+	if size, ok := values["volsize"]; ok {
+		volBytes, _ = strconv.ParseInt(size, 10, 64)
+		_, given := values["refreservation"]
+		have := n.number("refreservation")
+		if synthetic = !given && have > 0 && have == volumeReservation(n.volBytes, n.blockBytes); synthetic {
+			values["refreservation"] = auto
+		}
 	}
-	if natives[s.Name].once {
-		return refuse(zfs.ErrBadValue, "cannot set property for '%s': '%s' is readonly", n.name, s.Name)
+	if values["refreservation"] == auto {
+		values["refreservation"] = bytesText(volumeReservation(volBytes, n.blockBytes))
 	}
-	bytes, _ := strconv.ParseInt(v, 10, 64)
-	switch s.Name {
+	return synthetic
+}
+
+// apply is what the kernel does with one value.
+func (f *ZFS) apply(n *node, name, value string) error {
+	bytes, _ := strconv.ParseInt(value, 10, 64)
+	switch name {
 	case "volsize":
-		return f.setVolsize(n, bytes)
+		n.volBytes = bytes // what is past the end is lost without a question
+		return nil
 	case "refquota":
 		if bytes > 0 && (bytes < n.data || bytes < n.number("refreservation")) {
 			return refuse(zfs.ErrBadValue, "cannot set property for '%s': size is less than current used or reserved space", n.name)
@@ -204,7 +317,7 @@ func (f *ZFS) set(n *node, s zfs.Setting) error {
 			return refuse(zfs.ErrNoSpace, "cannot set property for '%s': size is greater than available space", n.name)
 		}
 	}
-	n.local[s.Name] = v
+	n.local[name] = value
 	return nil
 }
 
@@ -216,26 +329,6 @@ func (f *ZFS) fits(n *node, bytes int64) error {
 	if more > f.room(n) || q > 0 && bytes > q {
 		return refuse(zfs.ErrNoSpace, "cannot set property for '%s': size is greater than available space", n.name)
 	}
-	return nil
-}
-
-// setVolsize grows and shrinks alike: what is past the end is lost without a
-// question. The reservation of a thick zvol goes along.
-func (f *ZFS) setVolsize(n *node, bytes int64) error {
-	if bytes == 0 {
-		return refuse(zfs.ErrBadValue, "cannot set property for '%s': 'volsize' cannot be zero", n.name)
-	}
-	if bytes%n.blockBytes != 0 {
-		return refuse(zfs.ErrBadValue, "cannot set property for '%s': 'volsize' must be a multiple of volume block size (%d)", n.name, n.blockBytes)
-	}
-	if have := n.number("refreservation"); have > 0 && have == volumeReservation(n.volBytes, n.blockBytes) {
-		want := volumeReservation(bytes, n.blockBytes)
-		if err := f.fits(n, want); err != nil {
-			return err
-		}
-		n.local["refreservation"] = strconv.FormatInt(want, 10)
-	}
-	n.volBytes = bytes
 	return nil
 }
 

@@ -95,54 +95,22 @@ func (f *ZFS) Receive(name string) error {
 	return nil
 }
 
-// Snapshot is `zfs snapshot`, by a foreign tool.
-func (f *ZFS) Snapshot(name string) error {
+// TakeSnapshot is `zfs snapshot`, by a foreign tool.
+func (f *ZFS) TakeSnapshot(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := checkName(name); err != nil || !strings.Contains(name, "@") {
-		return refuse(zfs.ErrBadValue, "cannot create snapshot '%s': %v", name, err)
-	}
-	n, err := f.find(parent(name))
-	if err != nil {
-		return err
-	}
-	if f.nodes[name] != nil {
-		return refuse(zfs.ErrExists, "cannot create snapshot '%s': dataset already exists", name)
-	}
-	// A reservation holds for what no snapshot shares, so it has to be found
-	// once more (dsl_dataset_snapshot_reserve_space).
-	if min(n.unique, n.number("refreservation")) > f.room(n) {
-		return refuse(zfs.ErrNoSpace, "cannot create snapshot '%s': out of space", name)
-	}
-	f.txg++
-	f.nodes[name] = &node{
-		name: name, typ: n.typ, snapshot: true, local: map[string]string{}, received: map[string]string{},
-		data: n.data, unique: n.unique, volBytes: n.volBytes, blockBytes: n.blockBytes,
-		created: time.Now(), txg: f.txg, guid: 1<<60 + f.txg,
-	}
-	n.unique = 0
-	return nil
+	return f.takeSnapshots(zfs.SnapshotSpec{Names: []string{name}})
 }
 
-// Clone is `zfs clone`, unmounted.
-func (f *ZFS) Clone(snapshot, name string) error {
+// MakeClone is `zfs clone` by another tool, unmounted.
+func (f *ZFS) MakeClone(snapshot, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, err := f.find(snapshot)
-	if err != nil {
-		return err
-	}
 	spec := zfs.Spec{Name: name, Thin: true}
-	if s.typ == zfs.Volume {
+	if s := f.nodes[snapshot]; s != nil && s.typ == zfs.Volume {
 		spec.VolumeBytes = s.volBytes
 	}
-	n, err := f.make(spec)
-	if err != nil {
-		return err
-	}
-	n.origin, n.data, n.unique, n.blockBytes = s, s.data, 0, s.blockBytes
-	f.nodes[name] = n
-	return nil
+	return f.clone(snapshot, spec)
 }
 
 // HoldSnapshot is `zfs hold`; the returned function is `zfs release`.
@@ -158,6 +126,7 @@ func (f *ZFS) HoldSnapshot(name string) (func(), error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		n.userRefs--
+		f.reap(n)
 	}, nil
 }
 

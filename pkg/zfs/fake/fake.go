@@ -30,6 +30,7 @@ type ZFS struct {
 	mu    sync.Mutex
 	nodes map[string]*node // by full name, snapshots too
 	txg   uint64
+	guids uint64
 	// fresh is how long a new zvol is busy with udev's look at it.
 	fresh time.Duration
 }
@@ -38,7 +39,7 @@ type ZFS struct {
 // mounted below dir, an empty directory. Datasets are mounted where `zfs` would
 // mount them, with dir in place of "/".
 func New(pool string, sizeBytes int64, dir string) *ZFS {
-	f := &ZFS{dir: dir, size: sizeBytes, poolName: pool, nodes: map[string]*node{}, fresh: 20 * time.Millisecond}
+	f := &ZFS{dir: dir, size: sizeBytes, poolName: pool, nodes: map[string]*node{}, guids: 1 << 60, fresh: 20 * time.Millisecond}
 	f.gate.resumed = make(chan struct{})
 	close(f.gate.resumed)
 	root := f.newNode(pool, zfs.Filesystem)
@@ -86,14 +87,15 @@ type node struct {
 
 func (f *ZFS) newNode(name string, t zfs.Type) *node {
 	f.txg++
+	f.guids++
 	n := &node{
 		name: name, typ: t, local: map[string]string{}, received: map[string]string{},
-		created: time.Now(), txg: f.txg, guid: 1<<60 + f.txg,
+		created: time.Now(), txg: f.txg, guid: f.guids,
 		root: zfs.Root{Mode: 0o755},
 	}
 	if t == zfs.Filesystem {
 		n.data, n.unique = emptyFilesystem, emptyFilesystem
-		n.content = filepath.Join(f.dir, ".datasets", fmt.Sprint(n.guid))
+		n.content = f.contentDir(n)
 		if err := os.MkdirAll(n.content, 0o755); err != nil {
 			panic(err) // a test's mistake: dir cannot be written to
 		}
@@ -164,16 +166,22 @@ func (f *ZFS) Children(ctx context.Context, parent string) ([]zfs.Dataset, error
 		}
 		var list []zfs.Dataset
 		for _, n := range f.children(p) {
-			own := map[string]zfs.Property{}
-			for name, property := range f.properties(n) {
-				if property.Source == "local" || property.Source == "received" {
-					own[name] = property
-				}
-			}
-			if len(own) > 0 {
-				list = append(list, zfs.NewDataset(n.name, own))
-			}
+			list = f.appendOwn(list, n)
 		}
 		return list, nil
 	})
+}
+
+// appendOwn adds what is set on a dataset itself, if anything is.
+func (f *ZFS) appendOwn(list []zfs.Dataset, n *node) []zfs.Dataset {
+	own := map[string]zfs.Property{}
+	for name, property := range f.properties(n) {
+		if property.Source == "local" || property.Source == "received" {
+			own[name] = property
+		}
+	}
+	if len(own) == 0 {
+		return list
+	}
+	return append(list, zfs.NewDataset(n.name, own))
 }

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,6 +25,9 @@ type native struct {
 	bytes  bool
 	values []string
 }
+
+// auto is the refreservation of a zvol that is exactly thick.
+const auto = "auto"
 
 func words(s string) []string { return strings.Fields(s) }
 
@@ -75,6 +79,10 @@ func canonical(t zfs.Type, name, value string) (string, error) {
 		return "", fmt.Errorf("'%s' does not apply to datasets of this type", name)
 	}
 	switch {
+	case value == auto && name == "refreservation":
+		if t != zfs.Volume {
+			return "", errors.New("'refreservation=auto' only allowed on volumes")
+		}
 	case p.bytes:
 		n, err := parseBytes(value)
 		if err != nil {
@@ -113,6 +121,8 @@ func parseBytes(s string) (int64, error) {
 	}
 	return n * unit, err
 }
+
+func bytesText(n int64) string { return strconv.FormatInt(n, 10) }
 
 func upper(s string) byte {
 	if s == "" {
