@@ -5,8 +5,6 @@ package e2e
 import (
 	"context"
 	"maps"
-	"slices"
-	"strings"
 	"testing"
 
 	sanityv0 "github.com/tarn-csi/tarn/test/sanity/v0"
@@ -63,23 +61,8 @@ func TestConformanceV0(t *testing.T) {
 				t.Errorf("stopped: %s", report.Stopped)
 			}
 			for _, r := range report.Results {
-				judge(t, k, r)
+				r.Judge(t, notApplicable(k))
 			}
 		})
 	}
-}
-
-func judge(t *testing.T, k kind, r sanityv0.Result) {
-	t.Run(r.Check.Name, func(t *testing.T) {
-		text := strings.Join(r.Messages, "\n")
-		switch r.State {
-		case sanityv0.Failed:
-			t.Errorf("[%s] %s", r.Check.Section, text)
-		case sanityv0.Skipped:
-			known := slices.Collect(maps.Keys(notApplicable(k)))
-			if !slices.ContainsFunc(known, func(s string) bool { return strings.Contains(text, s) }) {
-				t.Errorf("left out: %s", text)
-			}
-		}
-	})
 }
