@@ -88,7 +88,7 @@ func ParseVolumeID(s string) (VolumeID, error) {
 		return VolumeID{}, fault.New(fault.Invalid, "the volume id is empty")
 	}
 	pool, component, ok := strings.Cut(s, "/")
-	if !ok || !ValidPool(pool) || len(component) > MaxComponent || !componentPattern.MatchString(component) {
+	if !ok || !ValidPool(pool) || !ValidComponent(component) {
 		return VolumeID{}, fault.New(fault.NotFound, "volume %q does not exist: a volume id has the form POOL/NAME", Printable(s))
 	}
 	return VolumeID{Pool: pool, Component: component}, nil
