@@ -82,11 +82,16 @@ func changes(method string) bool {
 	return true
 }
 
-// subjectOf is what a request is about: the volume, or the name it shall have.
+// subjectOf is what a request is about: the volume or snapshot, or the name
+// it shall have.
 func subjectOf(req any) string {
 	switch r := req.(type) {
 	case interface{ GetVolumeId() string }:
 		return printable(r.GetVolumeId())
+	case interface{ GetSnapshotId() string }:
+		return printable(r.GetSnapshotId())
+	case interface{ GetGroupSnapshotId() string }:
+		return printable(r.GetGroupSnapshotId())
 	case interface{ GetName() string }:
 		return printable(r.GetName())
 	}

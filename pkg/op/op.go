@@ -213,6 +213,13 @@ func (t *Table) Running() []Running {
 	return list
 }
 
+// Held reports whether an operation holds a key now.
+func (t *Table) Held(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[key] != nil
+}
+
 // Drain waits until no operation runs, or until ctx ends.
 func (t *Table) Drain(ctx context.Context) error {
 	for {

@@ -3,9 +3,6 @@ package volume
 import (
 	"context"
 	"errors"
-	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -98,7 +95,7 @@ func (c creation) run(ctx context.Context) (Volume, error) {
 func (c creation) spec(p *pool) (zfs.Spec, error) {
 	spec := sizeSpec(c.params, c.bytes)
 	spec.Name = p.dataset(c.id.Component)
-	marks, err := settings(c.request.Name, strings.ReplaceAll(uuid.NewString(), "-", ""), c.params, c.caps, c.bytes)
+	marks, err := settings(c.request.Name, newUUID(), c.params, c.caps, c.bytes)
 	if err != nil {
 		return spec, err
 	}

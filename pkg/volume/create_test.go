@@ -279,6 +279,12 @@ func (g *gated) Children(ctx context.Context, parent string) ([]zfs.Dataset, err
 	return list, err
 }
 
+func (g *gated) Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error) {
+	list, err := g.ZFS.Snapshots(ctx, parent)
+	g.wait("snapshots")
+	return list, err
+}
+
 func (g *gated) Get(ctx context.Context, name string) (zfs.Dataset, error) {
 	g.wait("get " + name)
 	return g.ZFS.Get(ctx, name)

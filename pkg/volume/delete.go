@@ -19,8 +19,9 @@ import (
 const busyPatience = 15 * time.Second
 
 // Delete deletes a volume. One that does not exist, or that this driver did
-// not make, is a success. What still depends on it (snapshots of other tools)
-// is kept: the volume is put out of sight, and its name is free.
+// not make, is a success. What still depends on it (snapshots, clones) is kept:
+// the volume is put out of sight until its last dependent is gone, and its name
+// is free.
 //
 // fault.Precondition while it is published or used.
 func (s *Service) Delete(ctx context.Context, volumeID string) error {
@@ -78,10 +79,11 @@ func (s *Service) remove(ctx context.Context, p *pool, r *record) error {
 	if errors.Is(err, zfs.ErrDependents) {
 		return s.bury(ctx, p, r)
 	}
-	if errors.Is(err, zfs.ErrNotExist) {
-		return nil
+	if err != nil && !errors.Is(err, zfs.ErrNotExist) {
+		return describe(err, "delete volume %s", r.id)
 	}
-	return describe(err, "delete volume %s", r.id)
+	s.reap(ctx, p, p.index.forget(r.uuid))
+	return nil
 }
 
 // close takes down whatever exports the volume.
@@ -136,25 +138,6 @@ func (s *Service) held(r *record, dir string) release.Held {
 		h.Device = r.device()
 	}
 	return h
-}
-
-// bury renames a volume that has dependents to where no listing shows it. Its
-// name is free again.
-func (s *Service) bury(ctx context.Context, p *pool, r *record) error {
-	grave := p.dataset(tombstones)
-	name := r.id.Component
-	if ident.ValidUUID(r.uuid) {
-		name += "." + r.uuid
-	}
-	err := s.cfg.ZFS.Rename(ctx, r.dataset.Name, grave+"/"+name)
-	if !errors.Is(err, zfs.ErrNoParent) {
-		return describe(err, "put volume %s out of sight, since it has snapshots or clones", r.id)
-	}
-	spec := zfs.Spec{Name: grave, Properties: []zfs.Setting{{Name: "mountpoint", Value: "none"}, {Name: "canmount", Value: "off"}}}
-	if err := s.cfg.ZFS.Create(ctx, spec); err != nil && !errors.Is(err, zfs.ErrExists) {
-		return describe(err, "make %s", grave)
-	}
-	return describe(s.cfg.ZFS.Rename(ctx, r.dataset.Name, grave+"/"+name), "put volume %s out of sight, since it has snapshots or clones", r.id)
 }
 
 // device is the zvol's path on this host.

@@ -16,13 +16,10 @@ import (
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
 
-// tombstones is where volumes wait for their last dependent, hidden below the
-// parent: no volume's name begins with a dot.
-const tombstones = ".tombstones"
-
 // pool is one configured pool and what was last seen of it.
 type pool struct {
-	cfg PoolConfig
+	cfg   PoolConfig
+	index index
 
 	mu sync.Mutex
 	// err says why the pool cannot be used; nil once it was opened.

@@ -105,7 +105,12 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, known map[string]*
 	if err != nil {
 		return err
 	}
+	p.index.begin()
 	records, err := s.records(ctx, p.cfg.Name)
+	if err != nil {
+		return err
+	}
+	hidden, err := s.readIndex(ctx, p, records)
 	if err != nil {
 		return err
 	}
@@ -129,7 +134,11 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, known map[string]*
 			return nil // one broken volume does not stop the rest
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	s.sweep(ctx, p, hidden)
+	return nil
 }
 
 // reconcileVolume brings one volume's export to what ZFS says. r is what the

@@ -22,6 +22,7 @@ const (
 	propProtocol = "tarn:protocol"
 	propRequest  = "tarn:request"
 	propSize     = "tarn:size"
+	propSource   = "tarn:source"
 	// propNode begins the name of one property a publication.
 	propNode = "tarn:node."
 )
@@ -44,6 +45,7 @@ type record struct {
 	uuid    string
 	request request
 	params  params
+	source  source
 	// createdBytes is the size at creation, against which a repeated request
 	// is compared; sizeBytes is today's.
 	createdBytes, sizeBytes int64
@@ -98,6 +100,11 @@ func (r *record) parse() error {
 	}
 	if r.params, err = fromCanonical(r.request.Parameters); err != nil {
 		return broken(propRequest, err)
+	}
+	if raw, made := r.dataset.Own(propSource); made {
+		if err = json.Unmarshal([]byte(raw), &r.source); err != nil {
+			return broken(propSource, err)
+		}
 	}
 	for node, value := range r.dataset.LocalPrefix(propNode) {
 		var p publication

@@ -30,8 +30,15 @@ const (
 	ISCSI = publish.ISCSI
 )
 
-// ZFS is what the service needs of pkg/zfs to read and change datasets.
+// ZFS is what the service needs of pkg/zfs.
 type ZFS interface {
+	Datasets
+	Snapshots
+}
+
+// Datasets reads and changes filesystems and zvols, and what both they and
+// snapshots have.
+type Datasets interface {
 	Get(ctx context.Context, name string) (zfs.Dataset, error)
 	Children(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Create(ctx context.Context, s zfs.Spec) error
@@ -39,6 +46,14 @@ type ZFS interface {
 	Set(ctx context.Context, name string, s zfs.Setting) error
 	Inherit(ctx context.Context, name, property string) error
 	Rename(ctx context.Context, from, to string) error
+}
+
+// Snapshots takes, finds and ends snapshots.
+type Snapshots interface {
+	Snapshot(ctx context.Context, s zfs.SnapshotSpec) error
+	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
+	DestroyLater(ctx context.Context, snapshot string) error
 }
 
 // Host is what the service needs of the storage host beside ZFS commands.
@@ -165,15 +180,29 @@ func (s *Service) Protocols() []string {
 // lock runs fn as an operation on one volume that changes something: it goes
 // on when the caller leaves.
 func (s *Service) lock(ctx context.Context, what string, id ident.VolumeID, fn func(context.Context) error) error {
+	return s.lockAll(ctx, what, []ident.VolumeID{id}, nil, fn)
+}
+
+// lockAll is lock for an operation on several volumes, and on further names.
+func (s *Service) lockAll(ctx context.Context, what string, ids []ident.VolumeID, others []string, fn func(context.Context) error) error {
+	keys := slices.Clone(others)
+	for _, id := range ids {
+		keys = append(keys, id.String())
+	}
+	slices.Sort(keys)
 	return s.ops.Do(ctx, op.Spec{
 		What:     what,
-		Keys:     []string{id.String()},
-		Group:    "pool " + id.Pool,
+		Keys:     slices.Compact(keys),
+		Group:    "pool " + ids[0].Pool,
 		Detached: true,
 		Timeout:  s.cfg.Operation,
 		Wait:     reconcileWait,
 	}, func(ctx context.Context) error {
-		defer s.touched.add(id)
+		defer func() {
+			for _, id := range ids {
+				s.touched.add(id)
+			}
+		}()
 		return fn(ctx)
 	})
 }

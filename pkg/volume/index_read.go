@@ -1,0 +1,95 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/ident"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// listing is what the index is made of.
+type listing struct {
+	volumes   []*record
+	snapshots []zfs.Dataset
+	graves    []zfs.Dataset
+}
+
+// readIndex reads a pool's snapshots and tombstones into its index, and returns
+// the hidden snapshots. volumes are those of a listing that began after
+// index.begin.
+func (s *Service) readIndex(ctx context.Context, p *pool, volumes []*record) ([]hidden, error) {
+	l := listing{volumes: volumes}
+	err := s.read(ctx, "read index", p.cfg.Name, func(ctx context.Context) error {
+		snapshots, err := s.cfg.ZFS.Snapshots(ctx, p.cfg.Parent)
+		if err != nil {
+			return ofParent(err, "list the snapshots of pool %q", p.cfg.Name)
+		}
+		graves, err := s.cfg.ZFS.Children(ctx, p.dataset(tombstones))
+		if err != nil && !errors.Is(err, zfs.ErrNoParent) {
+			return ofParent(err, "list the tombstones of pool %q", p.cfg.Name)
+		}
+		l.snapshots, l.graves = snapshots, graves
+		return nil
+	})
+	if err != nil {
+		return nil, err // the operation may still run
+	}
+	c, hidden := l.sort(p)
+	p.index.load(c)
+	return hidden, nil
+}
+
+// sort makes the index's contents of a listing.
+func (l listing) sort(p *pool) (contents, []hidden) {
+	c := contents{
+		snapshots: map[ident.SnapshotID]place{}, names: map[string]ident.SnapshotID{},
+		graves: map[string]*record{}, origins: map[string]string{},
+	}
+	uuids := map[string]string{} // by dataset
+	note := func(r *record) {
+		uuids[r.dataset.Name] = r.uuid
+		if r.source.Origin != "" {
+			c.origins[r.uuid] = r.source.Origin
+		}
+	}
+	for _, r := range l.volumes {
+		note(r)
+	}
+	for _, d := range l.graves {
+		id, _, ok := p.volumeOf(d.Name)
+		if !ok {
+			continue
+		}
+		if r, ours := readRecord(id, d); ours {
+			note(r)
+			c.graves[r.key()] = r
+		}
+	}
+	var own []hidden
+	for _, d := range l.snapshots {
+		dataset, name, _ := cutSnapshot(d.Name)
+		volume, _, ok := p.volumeOf(dataset)
+		if !ok {
+			continue
+		}
+		if strings.HasPrefix(name, deletedMark) || strings.HasPrefix(name, cloneMark) {
+			own = append(own, hidden{name: d.Name, volume: volume})
+			continue
+		}
+		id, ok := p.snapshotID(d.Name)
+		if !ok {
+			continue
+		}
+		if n, ours := readSnapshot(id, d); ours {
+			at := n.place()
+			at.uuid = uuids[dataset]
+			c.snapshots[id] = at
+			if at.group == "" {
+				c.names[id.Component] = id
+			}
+		}
+	}
+	return c, own
+}

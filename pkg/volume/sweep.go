@@ -1,0 +1,84 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/ident"
+	"github.com/tarn-csi/tarn/pkg/op"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// hidden is a snapshot of the driver's own, which waits for its end.
+type hidden struct {
+	// name is the full name.
+	name string
+	// volume is the volume that it is of, or was.
+	volume ident.VolumeID
+}
+
+// uuid is the end of the name.
+func (h hidden) uuid() string { return h.name[strings.LastIndexByte(h.name, '.')+1:] }
+
+// needed reports whether the snapshot is the one in between a volume and its
+// clone, which the clone keeps.
+func (h hidden) needed(p *pool) bool {
+	_, name, _ := cutSnapshot(h.name)
+	return strings.HasPrefix(name, cloneMark) && p.index.isClone(h.uuid())
+}
+
+// sweep ends what calls that were cut off have left behind, and the tombstones
+// that nothing needs. What fails is told in the log and tried again by the next
+// round.
+func (s *Service) sweep(ctx context.Context, p *pool, own []hidden) {
+	listed := map[string]bool{}
+	for _, h := range own {
+		listed[h.uuid()] = true
+		if h.needed(p) || p.index.waits(h.uuid()) {
+			continue
+		}
+		err := s.endHidden(ctx, p, h)
+		if err != nil && !errors.Is(err, fault.Busy) {
+			s.log(h.volume).WithError(err).WithField("snapshot", h.name).Warn("a snapshot that nobody can ask for any more could not be destroyed yet")
+		}
+	}
+	p.index.gone(listed)
+	for _, key := range p.index.freeGraves() {
+		err := s.inBackground(ctx, p, "destroy tombstone", "tombstone "+key, func(ctx context.Context) error {
+			s.reap(ctx, p, key)
+			return nil
+		})
+		if err != nil {
+			s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).Warn("a deleted volume could not be destroyed yet")
+		}
+	}
+}
+
+// endHidden leaves a hidden snapshot to ZFS, which destroys it with the last
+// that needs it. Under the volume's lock, no clone is being made of it.
+func (s *Service) endHidden(ctx context.Context, p *pool, h hidden) error {
+	return s.inBackground(ctx, p, "destroy hidden snapshot", h.volume.String(), func(ctx context.Context) error {
+		if h.needed(p) {
+			return nil
+		}
+		err := s.cfg.ZFS.DestroyLater(ctx, h.name)
+		if errors.Is(err, zfs.ErrNotExist) || errors.Is(err, zfs.ErrNoParent) {
+			return nil // it went with its clone, or its volume was renamed since
+		}
+		if err == nil {
+			p.index.leave(h.uuid())
+		}
+		return err
+	})
+}
+
+// inBackground runs fn as the driver's own operation, which calls wait for a
+// little.
+func (s *Service) inBackground(ctx context.Context, p *pool, what, key string, fn func(context.Context) error) error {
+	return s.ops.Do(ctx, op.Spec{
+		What: what, Keys: []string{key}, Group: "pool " + p.cfg.Name,
+		Detached: true, Timeout: reconcileTimeout, Wait: reconcileWait, Background: true,
+	}, fn)
+}
