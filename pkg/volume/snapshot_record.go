@@ -74,15 +74,15 @@ func (n *snapshot) parse() error {
 		return broken(propCreated, err)
 	}
 	if raw, member := n.dataset.Own(propGroup); member {
-		n.group = &groupRecord{}
-		if err := json.Unmarshal([]byte(raw), n.group); err != nil {
+		var g groupRecord
+		if err := json.Unmarshal([]byte(raw), &g); err != nil {
 			return broken(propGroup, err)
 		}
-		m, ok := n.group.Members[n.id.Volume.Component]
+		m, ok := g.Members[n.id.Volume.Component]
 		if !ok {
 			return broken(propGroup, fmt.Errorf("volume %s is no member", n.id.Volume))
 		}
-		n.bytes = m.Bytes
+		n.group, n.bytes = &g, m.Bytes
 		return nil
 	}
 	size, _ := n.dataset.Own(propSize)
