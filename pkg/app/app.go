@@ -55,7 +55,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		return err
 	}
 	runner := run.New(log)
-	identity := &csi.Identity{Name: c.DriverName, Version: Version, Controller: c.Mode != config.Node, Ready: func() error { return nil }}
+	identity := &csi.Identity{Name: c.DriverName, Version: Version, Controller: c.Mode != config.Node, Topology: len(c.Topology) > 0, Ready: func() error { return nil }}
 	var controller *csi.Controller
 	var node *csi.Node
 
@@ -80,7 +80,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		if err != nil {
 			return err
 		}
-		node = &csi.Node{Node: n}
+		node = &csi.Node{Node: n, MaxVolumes: c.MaxVolumesPerNode, Topology: c.Topology}
 		health := newHealth(n.Ready)
 		work.Go(func() error { health.run(background); return nil })
 		identity.Ready = both(identity.Ready, health.last)

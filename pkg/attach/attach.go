@@ -58,6 +58,10 @@ type Attacher interface {
 	// Errors: fault.Precondition when the volume is not attached;
 	// fault.Unavailable when its server does not answer.
 	Rescan(ctx context.Context, t Target) error
+	// Reachable reports why the server of an attached volume cannot be reached
+	// now, as far as the kernel knows without asking it, or nil. The error is
+	// fault.Unavailable, or fault.Precondition when the volume is not attached.
+	Reachable(ctx context.Context, t Target) error
 	// Ready reports why nothing can be attached now, or nil.
 	Ready(ctx context.Context) error
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,12 @@ type Config struct {
 	NodeAddresses []string `yaml:"nodeAddresses"`
 	// NodeNetworks restricts which addresses a node id may have.
 	NodeNetworks []string `yaml:"nodeNetworks"`
+	// MaxVolumesPerNode is how many volumes an orchestrator may publish to a
+	// node; zero leaves that to it.
+	MaxVolumesPerNode int64 `yaml:"maxVolumesPerNode"`
+	// Topology is where the node is: segments by key. On a controller it says
+	// that nodes have segments.
+	Topology map[string]string `yaml:"topology"`
 
 	Pools []Pool `yaml:"pools"`
 	// PortalHints are addresses of storage hosts, for a node that is to find
@@ -187,6 +194,12 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("iqnPrefix, instance: %w", err)
 	}
 	if _, err := c.Networks(); err != nil {
+		return err
+	}
+	if c.MaxVolumesPerNode < 0 {
+		return bad("maxVolumesPerNode", strconv.FormatInt(c.MaxVolumesPerNode, 10), "a number of volumes, or 0 for no limit")
+	}
+	if err := checkTopology(c.Topology); err != nil {
 		return err
 	}
 	if err := c.completePools(); err != nil {

@@ -37,6 +37,8 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&v.NodeName, "node-name", v.NodeName, "name of this node (default: the host name)")
 	set.StringSliceVar(&v.NodeAddresses, "node-address", nil, "address from which this node comes; repeatable (default: the source address of the route to the portal)")
 	set.StringSliceVar(&v.NodeNetworks, "node-network", nil, "network that node addresses must be in; repeatable")
+	set.Int64Var(&v.MaxVolumesPerNode, "max-volumes-per-node", 0, "how many volumes may be published to a node; 0 leaves that to the orchestrator")
+	set.StringToStringVar(&v.Topology, "topology", nil, "segment in which this node is, as KEY=VALUE; repeatable")
 	set.StringSliceVar(&f.pools, "pool", nil, "pool as NAME=PARENT, such as tank=tank/csi; repeatable")
 	set.StringSliceVar(&f.addresses, "address", nil, "address at which the pools of --pool are served; on a node, the storage host's; repeatable")
 	set.StringVar(&f.chapMode, "chap", string(chap.Derived), "CHAP mode of the pools of --pool: derived, secrets or none")
@@ -74,23 +76,25 @@ func (f *Flags) Load() (Config, error) {
 func (f *Flags) overlay(c *Config) error {
 	v := f.values
 	for name, apply := range map[string]func(){
-		"endpoint":          func() { c.Endpoint = v.Endpoint },
-		"mode":              func() { c.Mode = v.Mode },
-		"driver-name":       func() { c.DriverName = v.DriverName },
-		"protocols":         func() { c.Protocols = v.Protocols },
-		"node-name":         func() { c.NodeName = v.NodeName },
-		"node-address":      func() { c.NodeAddresses = v.NodeAddresses },
-		"node-network":      func() { c.NodeNetworks = v.NodeNetworks },
-		"iqn-prefix":        func() { c.IQNPrefix = v.IQNPrefix },
-		"instance":          func() { c.Instance = v.Instance },
-		"master-key-file":   func() { c.MasterKeyFile = v.MasterKeyFile },
-		"node-key-file":     func() { c.NodeKeyFile = v.NodeKeyFile },
-		"host-root":         func() { c.HostRoot = v.HostRoot },
-		"state-dir":         func() { c.StateDir = v.StateDir },
-		"run-dir":           func() { c.RunDir = v.RunDir },
-		"operation-timeout": func() { c.OperationTimeout = v.OperationTimeout },
-		"log-level":         func() { c.LogLevel = v.LogLevel },
-		"log-format":        func() { c.LogFormat = v.LogFormat },
+		"endpoint":             func() { c.Endpoint = v.Endpoint },
+		"mode":                 func() { c.Mode = v.Mode },
+		"driver-name":          func() { c.DriverName = v.DriverName },
+		"protocols":            func() { c.Protocols = v.Protocols },
+		"node-name":            func() { c.NodeName = v.NodeName },
+		"node-address":         func() { c.NodeAddresses = v.NodeAddresses },
+		"node-network":         func() { c.NodeNetworks = v.NodeNetworks },
+		"max-volumes-per-node": func() { c.MaxVolumesPerNode = v.MaxVolumesPerNode },
+		"topology":             func() { c.Topology = v.Topology },
+		"iqn-prefix":           func() { c.IQNPrefix = v.IQNPrefix },
+		"instance":             func() { c.Instance = v.Instance },
+		"master-key-file":      func() { c.MasterKeyFile = v.MasterKeyFile },
+		"node-key-file":        func() { c.NodeKeyFile = v.NodeKeyFile },
+		"host-root":            func() { c.HostRoot = v.HostRoot },
+		"state-dir":            func() { c.StateDir = v.StateDir },
+		"run-dir":              func() { c.RunDir = v.RunDir },
+		"operation-timeout":    func() { c.OperationTimeout = v.OperationTimeout },
+		"log-level":            func() { c.LogLevel = v.LogLevel },
+		"log-format":           func() { c.LogFormat = v.LogFormat },
 	} {
 		if f.set.Changed(name) {
 			apply()

@@ -2,10 +2,13 @@ package config
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ import (
 var given = map[string]struct{ args, field string }{
 	"endpoint": {"/run/x.sock", "Endpoint"}, "mode": {"node", "Mode"}, "driver-name": {"org.example.csi", "DriverName"},
 	"protocols": {"iscsi", "Protocols"}, "node-name": {"w", "NodeName"}, "node-address": {"192.0.2.21", "NodeAddresses"},
+	"max-volumes-per-node": {"40", "MaxVolumesPerNode"}, "topology": {"example.com/zone=z1", "Topology"},
 	"node-network": {"192.0.2.0/24", "NodeNetworks"}, "iqn-prefix": {"iqn.2000-01.org.example", "IQNPrefix"}, "instance": {"i", "Instance"},
 	"master-key-file": {"/m", "MasterKeyFile"}, "node-key-file": {"/n", "NodeKeyFile"}, "host-root": {"/host", "HostRoot"},
 	"state-dir": {"/s", "StateDir"}, "run-dir": {"/r", "RunDir"}, "operation-timeout": {"3m0s", "OperationTimeout"},
@@ -35,6 +39,8 @@ protocols: [nfs]
 nodeName: file
 nodeAddresses: [192.0.2.99]
 nodeNetworks: [198.51.100.0/24]
+maxVolumesPerNode: 7
+topology: {example.com/zone: file}
 iqnPrefix: iqn.1999-01.com.example
 instance: file
 masterKeyFile: /file/m
@@ -80,6 +86,14 @@ func formatted(v reflect.Value) string {
 		return x.String()
 	case []string:
 		return strings.Join(x, ",")
+	case map[string]string:
+		var pairs []string
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			pairs = append(pairs, k+"="+x[k])
+		}
+		return strings.Join(pairs, ",")
+	case int64:
+		return strconv.FormatInt(x, 10)
 	}
 	return v.String()
 }
@@ -92,6 +106,7 @@ func TestAFlagThatIsNotGivenLeavesTheFile(t *testing.T) {
 	want := Config{
 		Endpoint: "/run/file.sock", Mode: Node, DriverName: "com.example.csi", Protocols: []string{"nfs"}, NodeName: "file",
 		NodeAddresses: []string{"192.0.2.99"}, NodeNetworks: []string{"198.51.100.0/24"}, PortalHints: []string{"192.0.2.98"},
+		MaxVolumesPerNode: 7, Topology: map[string]string{"example.com/zone": "file"},
 		IQNPrefix: "iqn.1999-01.com.example", Instance: "file", MasterKeyFile: "/file/m", NodeKeyFile: "/file/n", HostRoot: "/file",
 		StateDir: "/file/s", RunDir: "/file/r", OperationTimeout: 9 * time.Minute, LogLevel: "error", LogFormat: "text",
 	}

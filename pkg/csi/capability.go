@@ -24,6 +24,10 @@ func capability(c *csi.VolumeCapability) (access.Capability, error) {
 		r.Type = access.Mount
 		r.FSType = t.Mount.GetFsType()
 		r.MountFlags = t.Mount.GetMountFlags()
+		// Not advertised: no filesystem here has a mount option for a group.
+		if t.Mount.GetVolumeMountGroup() != "" {
+			return r, fault.New(fault.Invalid, "volume_mount_group is not served: leave it out, and let the orchestrator set the group of the files")
+		}
 	default:
 		return r, fault.New(fault.Invalid, "the capability has neither access type: set block or mount")
 	}

@@ -38,13 +38,15 @@ func TestCapability(t *testing.T) {
 		"block without more": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{}, AccessMode: writer}, access.Capability{Type: access.Block, Mode: access.SingleNodeWriter}, ""},
 		"a full list of flags": {&csi.VolumeCapability{AccessType: mounted("", full, full), AccessMode: writer},
 			access.Capability{Type: access.Mount, Mode: access.SingleNodeWriter, MountFlags: []string{full, full}}, ""},
-		"nil":            {nil, access.Capability{}, "missing"},
-		"empty":          {&csi.VolumeCapability{}, access.Capability{}, "access type"},
-		"no type":        {&csi.VolumeCapability{AccessMode: writer}, access.Capability{}, "access type"},
-		"no mode":        {&csi.VolumeCapability{AccessType: asBlock}, access.Capability{}, "access mode"},
-		"unknown mode":   {&csi.VolumeCapability{AccessType: asBlock, AccessMode: mode(0)}, access.Capability{}, "access mode"},
-		"mode of later":  {&csi.VolumeCapability{AccessType: asBlock, AccessMode: mode(8)}, access.Capability{}, "(8)"},
-		"negative mode":  {&csi.VolumeCapability{AccessType: asBlock, AccessMode: mode(-1)}, access.Capability{}, "(-1)"},
+		"nil":           {nil, access.Capability{}, "missing"},
+		"empty":         {&csi.VolumeCapability{}, access.Capability{}, "access type"},
+		"no type":       {&csi.VolumeCapability{AccessMode: writer}, access.Capability{}, "access type"},
+		"no mode":       {&csi.VolumeCapability{AccessType: asBlock}, access.Capability{}, "access mode"},
+		"unknown mode":  {&csi.VolumeCapability{AccessType: asBlock, AccessMode: mode(0)}, access.Capability{}, "access mode"},
+		"mode of later": {&csi.VolumeCapability{AccessType: asBlock, AccessMode: mode(8)}, access.Capability{}, "(8)"},
+		"negative mode": {&csi.VolumeCapability{AccessType: asBlock, AccessMode: mode(-1)}, access.Capability{}, "(-1)"},
+		"a mount group": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{
+			Mount: &csi.VolumeCapability_MountVolume{VolumeMountGroup: "1000"}}, AccessMode: writer}, access.Capability{}, "volume_mount_group"},
 		"too many flags": {&csi.VolumeCapability{AccessType: mounted("", full, full, "f"), AccessMode: writer}, access.Capability{}, "4097 bytes"},
 	} {
 		got, err := capability(c.in)

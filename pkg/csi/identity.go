@@ -18,6 +18,8 @@ type Identity struct {
 	Name, Version string
 	// Controller says whether the Controller service is served here.
 	Controller bool
+	// Topology says whether nodes have topology segments.
+	Topology bool
 	// Ready reports why the driver is not ready, or nil. It must not block.
 	Ready func() error
 }
@@ -30,9 +32,15 @@ func (s *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 // GetPluginCapabilities says which services are here.
 func (s *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	r := &csi.GetPluginCapabilitiesResponse{}
-	if s.Controller {
+	add := func(t csi.PluginCapability_Service_Type) {
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
-			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}})
+			Service: &csi.PluginCapability_Service{Type: t}}})
+	}
+	if s.Controller {
+		add(csi.PluginCapability_Service_CONTROLLER_SERVICE)
+	}
+	if s.Topology {
+		add(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}
 	return r, nil
 }

@@ -2,6 +2,7 @@ package csi
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -22,6 +23,15 @@ func TestIdentity(t *testing.T) {
 		}
 		if err != nil || has != controller {
 			t.Errorf("controller %t: %v, %v", controller, r, err)
+		}
+	}
+	for _, s.Topology = range []bool{false, true} {
+		r, err := s.GetPluginCapabilities(t.Context(), nil)
+		has := slices.ContainsFunc(r.GetCapabilities(), func(c *csi.PluginCapability) bool {
+			return c.GetService().GetType() == csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
+		})
+		if err != nil || has != s.Topology {
+			t.Errorf("topology %t: %v, %v", s.Topology, r, err)
 		}
 	}
 	// csi.v1: not ready is an answer and no error.

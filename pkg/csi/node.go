@@ -12,11 +12,19 @@ import (
 type Node struct {
 	csi.UnimplementedNodeServer
 	Node *node.Service
+	// MaxVolumes is how many volumes may be published here; zero is no limit.
+	MaxVolumes int64
+	// Topology is where this node is: segments by key.
+	Topology map[string]string
 }
 
-// NodeGetInfo names this node.
+// NodeGetInfo names this node, and says where it is and what it bears.
 func (s *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: s.Node.ID()}, nil
+	r := &csi.NodeGetInfoResponse{NodeId: s.Node.ID(), MaxVolumesPerNode: s.MaxVolumes}
+	if len(s.Topology) > 0 {
+		r.AccessibleTopology = &csi.Topology{Segments: s.Topology}
+	}
+	return r, nil
 }
 
 // NodeGetCapabilities says which RPCs are served.
@@ -27,6 +35,8 @@ func (s *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+		csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
 	} {
 		r.Capabilities = append(r.Capabilities, &csi.NodeServiceCapability{
 			Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})

@@ -44,6 +44,7 @@ func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testi
 		{n.NodeUnpublishVolume, &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: "/t"}, "volume_id target_path"},
 		{n.NodeGetVolumeStats, &csi.NodeGetVolumeStatsRequest{VolumeId: "v", VolumePath: "/t"}, "volume_id volume_path"},
 		{n.NodeExpandVolume, &csi.NodeExpandVolumeRequest{VolumeId: "v", VolumePath: "/t"}, "volume_id volume_path"},
+		{n.NodeGetVolumeHealth, &csi.NodeGetVolumeHealthRequest{VolumeId: "v"}, "volume_id"},
 	} {
 		for _, field := range strings.Fields(r.required) {
 			req := proto.Clone(r.req)

@@ -71,6 +71,7 @@ type lun struct {
 	journal   bool // needs a replay
 	damaged   bool // fsck cannot repair it
 	readError bool
+	errors    int64
 	late      int   // rescans that still show the old size
 	refuse    error // of a login
 	hang      bool

@@ -120,6 +120,18 @@ func (a initiator) Rescan(ctx context.Context, t attach.Target) error {
 	})
 }
 
+func (a initiator) Reachable(_ context.Context, t attach.Target) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch d := a.sessions[t.IQN]; {
+	case d == nil:
+		return fault.New(fault.Precondition, "there is no session with %s", t.IQN)
+	case d.lun.readError:
+		return fault.New(fault.Unavailable, "the session with %s is lost", t.IQN)
+	}
+	return nil
+}
+
 // used reports whether a device is mounted, or its node bound.
 func (k *kernel) used(n number) bool {
 	for _, i := range k.mounts {
@@ -160,6 +172,8 @@ func (nfsClient) Find(_ context.Context, t attach.Target) (attach.Device, bool, 
 func (nfsClient) Detach(context.Context, attach.Target) error { return nil }
 
 func (nfsClient) Rescan(context.Context, attach.Target) error { return nil }
+
+func (nfsClient) Reachable(context.Context, attach.Target) error { return nil }
 
 func (c nfsClient) Ready(context.Context) error { return c.ready }
 
@@ -274,6 +288,15 @@ func (f fsTools) SizeBytes(device string) (int64, error) {
 		return 0, err
 	}
 	return d.size, nil
+}
+
+func (f fsTools) ErrorCount(major, minor int) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sb := f.supers[number{major, minor}]; sb != nil && sb.lun != nil {
+		return sb.lun.errors, nil
+	}
+	return 0, nil
 }
 
 // fakeHost answers as the superblocks do.

@@ -64,6 +64,9 @@ type Filesystems interface {
 	Grow(ctx context.Context, device, mountPath string) (bool, error)
 	// SizeBytes is the device's size as the kernel knows it; it asks no disk.
 	SizeBytes(device string) (int64, error)
+	// ErrorCount is how many errors the filesystem that is mounted from a device
+	// has met, as far as it counts them; it asks no disk.
+	ErrorCount(major, minor int) (int64, error)
 }
 
 // targets is what an attacher of block devices may offer: which target a

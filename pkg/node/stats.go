@@ -44,10 +44,12 @@ func (s *Service) Stats(ctx context.Context, volumeID, path string) (Stats, erro
 
 // ask runs a question that may hang.
 func (s *Service) ask(ctx context.Context, what, volumeID string, fn func(context.Context) error) error {
-	// Not the group of the calls that stage and unstage: those must go through
-	// while questions hang.
-	return s.Operations.Do(ctx, op.Spec{What: what, Group: "questions to " + s.server(volumeID), Timeout: statsTimeout}, fn)
+	return s.Operations.Do(ctx, op.Spec{What: what, Group: questions(s.server(volumeID)), Timeout: statsTimeout}, fn)
 }
+
+// questions is the group of what asks a server. It is another than that of the
+// calls that stage and unstage: those must go through while questions hang.
+func questions(server string) string { return "questions to " + server }
 
 func (s *Service) stats(ctx context.Context, volumeID, path string) (Stats, error) {
 	p, err := s.place(ctx, volumeID, path)

@@ -33,6 +33,8 @@ func (nfsClient) Detach(context.Context, attach.Target) error { return nil }
 
 func (nfsClient) Rescan(context.Context, attach.Target) error { return nil }
 
+func (nfsClient) Reachable(context.Context, attach.Target) error { return nil }
+
 func (nfsClient) Ready(context.Context) error { return nil }
 
 // initiator attaches iSCSI disks.
@@ -183,6 +185,20 @@ func (a initiator) Rescan(_ context.Context, t attach.Target) error {
 		return fault.New(fault.Unavailable, "the session with %s is lost: %w", t.IQN, err)
 	}
 	s.sizeBytes = a.storage.Disk(d.Device).SizeBytes()
+	return nil
+}
+
+// Reachable is what the states of a session and its disk tell.
+func (a initiator) Reachable(_ context.Context, t attach.Target) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.sessions[t.IQN]
+	if s == nil {
+		return fault.New(fault.Precondition, "there is no session with %s", t.IQN)
+	}
+	if _, err := a.reach(s); err != nil {
+		return fault.New(fault.Unavailable, "the session with %s is lost: %w", t.IQN, err)
+	}
 	return nil
 }
 

@@ -107,3 +107,6 @@ func (f filesystems) SizeBytes(device string) (int64, error) {
 	}
 	return s.sizeBytes, nil
 }
+
+// ErrorCount implements node.Filesystems: filesystems here meet none.
+func (filesystems) ErrorCount(int, int) (int64, error) { return 0, nil }

@@ -226,3 +226,36 @@ func TestRescan(t *testing.T) {
 		t.Errorf("not attached: %v", err)
 	}
 }
+
+func TestRescanOfSeveralPaths(t *testing.T) {
+	w, a := attached(t)
+	w.open(testTarget().IQN, testTarget().Initiator, open())
+	w.dm(3, "mpatha", "mpath-3600", "sdbb", "sdcb")
+	if err := a.Rescan(ctx, testTarget()); err != nil || len(w.calls("/rescan")) != 2 || len(w.calls("multipathd resize map mpatha")) != 1 {
+		t.Errorf("%v, started %s", err, w.get("calls"))
+	}
+	w.set("sys/class/iscsi_session/session2/state", "FAILED\n")
+	if err := a.Rescan(ctx, testTarget()); fault.Kind(err) != fault.Unavailable || len(w.calls("multipathd resize map mpatha")) != 1 {
+		t.Errorf("one path is lost: %v", err)
+	}
+}
+
+func TestReachable(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(w world)
+		kind  error
+	}{
+		"well":              {func(world) {}, nil},
+		"session lost":      {func(w world) { w.set("sys/class/iscsi_session/session1/state", "FAILED\n") }, fault.Unavailable},
+		"disk blocked":      {func(w world) { w.set("sys/block/sdbb/device/state", "blocked\n") }, fault.Unavailable},
+		"disk offline":      {func(w world) { w.set("sys/block/sdbb/device/state", "transport-offline\n") }, fault.Unavailable},
+		"session ended":     {func(w world) { w.remove("sys/class/iscsi_session/session1") }, fault.Precondition},
+		"disk without more": {func(w world) { w.remove("sys/block/sdbb/device/state") }, fault.Unavailable},
+	} {
+		w, a := attached(t)
+		c.spoil(w)
+		if err := a.Reachable(ctx, testTarget()); fault.Kind(err) != c.kind || (err == nil) != (c.kind == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -36,6 +36,7 @@ func (w world) disk(n, lun int, serial string) string {
 	scsi := fmt.Sprintf("devices/platform/host%d/session%d/target%d:0:0/%d:0:0:%d", n, n, n, n, lun)
 	w.set("sys/"+scsi+"/vpd_pg80", "\x00\x80\x00\x20"+serial)
 	w.set("sys/"+scsi+"/rescan", "")
+	w.set("sys/"+scsi+"/state", "running\n")
 	w.block(scsi+"/block/"+name, name, 8, minor)
 	w.link("../..", "sys/"+scsi+"/block/"+name+"/device")
 	return name

@@ -50,6 +50,9 @@ func (a *Attacher) Detach(context.Context, attach.Target) error { return nil }
 // Rescan does nothing: the server is asked for the size each time.
 func (a *Attacher) Rescan(context.Context, attach.Target) error { return nil }
 
+// Reachable knows nothing: an NFS client has no session that could be looked at.
+func (a *Attacher) Reachable(context.Context, attach.Target) error { return nil }
+
 // Ready reports whether this node can mount NFS: the helper of mount(8) is
 // there, and the kernel has the filesystem or can load it.
 func (a *Attacher) Ready(ctx context.Context) error {
