@@ -138,9 +138,14 @@ func create(t *testing.T, k kind, name string) *live {
 		Name: name, CapacityRange: &csiv0.CapacityRange{RequiredBytes: k.sizeBytes},
 		VolumeCapabilities: []*csiv0.VolumeCapability{k.capability()}, Parameters: k.parameters,
 	}))
-	id := must[*csiv0.NodeGetIdResponse](t, "NodeGetId")(node().NodeGetId(deadline(t), &csiv0.NodeGetIdRequest{}))
-	l := &live{t: t, kind: k, id: r.GetVolume().GetId(), attrs: r.GetVolume().GetAttributes(), node: id.GetNodeId(),
-		dir: filepath.Join(host.daemon.Dir, name)}
+	return newLive(t, k, name, r.GetVolume().GetId(), r.GetVolume().GetAttributes())
+}
+
+// newLive is a volume that was made, and where it will be used.
+func newLive(t *testing.T, k kind, name, id string, attributes map[string]string) *live {
+	t.Helper()
+	node := must[*csiv0.NodeGetIdResponse](t, "NodeGetId")(node().NodeGetId(deadline(t), &csiv0.NodeGetIdRequest{}))
+	l := &live{t: t, kind: k, id: id, attrs: attributes, node: node.GetNodeId(), dir: filepath.Join(host.daemon.Dir, name)}
 	for _, dir := range []string{l.staging(), filepath.Dir(l.target())} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)

@@ -36,8 +36,8 @@ func eventually(t *testing.T, what string, limit time.Duration, ok func() bool) 
 	}
 }
 
-// tree is everything that configfs shows of iSCSI targets and backstores.
-func tree(t *testing.T) map[string]string {
+// configfsTree is everything that configfs shows of iSCSI targets and backstores.
+func configfsTree(t *testing.T) map[string]string {
 	t.Helper()
 	seen := map[string]string{}
 	for _, base := range []string{"/sys/kernel/config/target/iscsi", "/sys/kernel/config/target/core"} {
@@ -80,7 +80,7 @@ func TestDaemonRestartWithVolumesInUse(t *testing.T) {
 	if _, err := f.WriteString("before"); err != nil {
 		t.Fatal(err)
 	}
-	before := tree(t)
+	before := configfsTree(t)
 	if len(before) == 0 {
 		t.Fatal("no target is there")
 	}
@@ -92,7 +92,7 @@ func TestDaemonRestartWithVolumesInUse(t *testing.T) {
 	if err := host.daemon.Start(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	if after := tree(t); len(after) != len(before) {
+	if after := configfsTree(t); len(after) != len(before) {
 		t.Errorf("configfs shows %d entries and had %d", len(after), len(before))
 	} else {
 		for path, value := range before {
