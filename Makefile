@@ -23,7 +23,7 @@ demo: build ## Provision, mount, write, read and delete volumes on a real pool o
 	hack/demo/run
 
 .PHONY: test
-test: unit guest ## Tests on this machine, and of the built daemon on real kernels in a virtual machine
+test: unit guest reboot ## All tests: on this machine, and on real kernels in virtual machines
 
 .PHONY: unit
 unit: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
@@ -31,12 +31,8 @@ unit: ## Tests that need neither root nor a virtual machine, with the race detec
 	$(GO) test -race ./...
 
 .PHONY: guest
-guest: build ## Tests of the built daemon on real ZFS, NFS and iSCSI, in one virtual machine
-	TARN_TEST_FLAGS='-test.skip ^TestMultipath$$' hack/guest-tests ./test/e2e # it needs a multipathd that starts and stops: see contracts
-
-.PHONY: contracts
-contracts: build ## Each package's contract with the real kernel, and multipathd, in one virtual machine (long)
-	hack/guest-tests $$(grep -lE '^//go:build guest$$' -r --include='*_test.go' pkg test | xargs -r -n 1 dirname | sort -u | sed 's|^|./|')
+guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine: each package's contract, and the built daemon
+	hack/guest-tests
 
 .PHONY: reboot
 reboot: build ## Tests that reboot a virtual machine
