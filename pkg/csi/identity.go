@@ -29,7 +29,8 @@ func (s *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 	return &csi.GetPluginInfoResponse{Name: s.Name, VendorVersion: s.Version}, nil
 }
 
-// GetPluginCapabilities says which services are here.
+// GetPluginCapabilities says which services are here, and that a volume grows
+// while it is used.
 func (s *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	r := &csi.GetPluginCapabilitiesResponse{}
 	add := func(t csi.PluginCapability_Service_Type) {
@@ -38,6 +39,8 @@ func (s *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	}
 	if s.Controller {
 		add(csi.PluginCapability_Service_CONTROLLER_SERVICE)
+		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{
+			VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}})
 	}
 	if s.Topology {
 		add(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)

@@ -24,6 +24,13 @@ func TestIdentity(t *testing.T) {
 		if err != nil || has != controller {
 			t.Errorf("controller %t: %v, %v", controller, r, err)
 		}
+		online := false
+		for _, c := range r.GetCapabilities() {
+			online = online || c.GetVolumeExpansion().GetType() == csi.PluginCapability_VolumeExpansion_ONLINE
+		}
+		if online != controller {
+			t.Errorf("controller %t: online expansion is %t", controller, online)
+		}
 	}
 	for _, s.Topology = range []bool{false, true} {
 		r, err := s.GetPluginCapabilities(t.Context(), nil)

@@ -34,6 +34,7 @@ func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testi
 		{c.ControllerPublishVolume, &csi.ControllerPublishVolumeRequest{VolumeId: "v", NodeId: "n", VolumeCapability: capability}, "volume_id node_id volume_capability"},
 		{c.ControllerUnpublishVolume, &csi.ControllerUnpublishVolumeRequest{VolumeId: "v"}, "volume_id"},
 		{c.UnpublishStrict, &csi.ControllerUnpublishVolumeRequest{VolumeId: "v"}, "volume_id"},
+		{c.ControllerExpandVolume, &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1}}, "volume_id capacity_range"},
 		{c.ValidateVolumeCapabilities, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: "v", VolumeCapabilities: list}, "volume_id volume_capabilities"},
 		{c.CreateSnapshot, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: "v"}, "name source_volume_id"},
 		{c.DeleteSnapshot, &csi.DeleteSnapshotRequest{SnapshotId: "s"}, "snapshot_id"},

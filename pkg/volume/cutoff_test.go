@@ -27,6 +27,10 @@ func TestCutOffAtEachStep(t *testing.T) {
 		{"publish", func(e *env, _ string) (any, error) {
 			return e.Publish(e.t.Context(), to(volume.Volume{ID: "tank/v"}, nodeA))
 		}},
+		{"expand", func(e *env, _ string) (any, error) {
+			bytes, _, err := e.Expand(e.t.Context(), larger("tank/v", 3*gib, 3*gib))
+			return bytes, err
+		}},
 		{"unpublish", func(e *env, _ string) (any, error) { return nil, e.Unpublish(e.t.Context(), "tank/v", nodeA) }},
 		{"delete", func(e *env, _ string) (any, error) { return nil, e.Delete(e.t.Context(), "tank/v") }},
 	}
@@ -85,12 +89,14 @@ func (e *env) unpublishIfThere() error {
 	return err
 }
 
-// ownRequest gives the root of an NFS volume a mode, which is set last.
+// ownRequest is for a thick volume, and gives the root of an NFS volume a mode,
+// which is set last.
 func ownRequest(protocol string) volume.CreateRequest {
+	r := with(request("v", protocol), "thin", "false")
 	if protocol == volume.NFS {
-		return with(request("v", protocol), "mode", "2770")
+		return with(r, "mode", "2770")
 	}
-	return request("v", protocol)
+	return r
 }
 
 // wantAfter checks what a step of a life leads to.
@@ -101,12 +107,16 @@ func (e *env) wantAfter(step, protocol, when string) {
 	case "delete":
 		e.wantDatasets()
 		e.wantOpened()
-	case "publish":
+	case "publish", "expand":
 		e.wantDatasets("v")
 		e.wantOpened(open(protocol, nodeA))
 	default:
 		e.wantDatasets("v")
 		e.wantOpened()
+	}
+	if step == "expand" {
+		e.wantSize(protocol, 3*gib)
+		e.wantReserved(protocol, 3*gib)
 	}
 	if step == "create" && protocol == volume.NFS && e.Pool.RootOf(parent+"/v").Mode != 0o2770 {
 		e.t.Errorf("%s: the root is %+v", when, e.Pool.RootOf(parent+"/v"))

@@ -46,6 +46,16 @@ type Datasets interface {
 	Set(ctx context.Context, name string, s zfs.Setting) error
 	Inherit(ctx context.Context, name, property string) error
 	Rename(ctx context.Context, from, to string) error
+	Attributes
+}
+
+// Attributes is what a change of an existing volume needs of pkg/zfs.
+type Attributes interface {
+	// GetWithParent reads a dataset and the one above it with one command.
+	GetWithParent(ctx context.Context, name string) (d, above zfs.Dataset, err error)
+	// SetAll sets properties in that order with one command; after an error some
+	// of them may be set.
+	SetAll(ctx context.Context, name string, list []zfs.Setting) error
 }
 
 // Snapshots takes, finds and ends snapshots.
@@ -230,17 +240,40 @@ func (s *Service) find(ctx context.Context, id ident.VolumeID) (*pool, *record, 
 	if err != nil {
 		return nil, nil, describe(err, "read volume %s", id)
 	}
-	r, ok := readRecord(id, d)
-	if !ok {
-		return nil, nil, fault.New(fault.NotFound, "volume %s does not exist: dataset %s was not made by this driver", id, d.Name)
-	}
-	if r.err != nil {
-		return nil, nil, r.err
-	}
-	if d.KeyMissing() {
-		return nil, nil, fault.New(fault.Precondition, "volume %s: the encryption key of %s is not loaded: run `zfs load-key`", id, d.Name)
+	r, err := usable(id, d)
+	if err != nil {
+		return nil, nil, err
 	}
 	return p, r, nil
+}
+
+// findWithParent is find that reads the parent too, with the same command.
+func (s *Service) findWithParent(ctx context.Context, id ident.VolumeID) (*record, zfs.Dataset, error) {
+	p, err := s.pool(id.Pool)
+	if err != nil {
+		return nil, zfs.Dataset{}, err
+	}
+	d, above, err := s.cfg.ZFS.GetWithParent(ctx, p.dataset(id.Component))
+	if err != nil {
+		return nil, zfs.Dataset{}, describe(err, "read volume %s", id)
+	}
+	r, err := usable(id, d)
+	return r, above, err
+}
+
+// usable reads a volume that can be worked with out of its dataset.
+func usable(id ident.VolumeID, d zfs.Dataset) (*record, error) {
+	r, ok := readRecord(id, d)
+	if !ok {
+		return nil, fault.New(fault.NotFound, "volume %s does not exist: dataset %s was not made by this driver", id, d.Name)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if d.KeyMissing() {
+		return nil, fault.New(fault.Precondition, "volume %s: the encryption key of %s is not loaded: run `zfs load-key`", id, d.Name)
+	}
+	return r, nil
 }
 
 // parse reads an id that must name a pool of the configuration.

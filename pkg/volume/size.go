@@ -98,12 +98,28 @@ func sizeSpec(p params, bytes int64) zfs.Spec {
 	if p.Protocol == ISCSI {
 		return zfs.Spec{VolumeBytes: bytes, Thin: p.Thin}
 	}
+	return zfs.Spec{Properties: sizeSettings(p, bytes)}
+}
+
+// sizeSettings is sizeSpec for a dataset that exists. The size comes first,
+// since a reservation above the quota is refused. A zvol reserves what it needs
+// with its metadata, which only ZFS can reckon (refreservation in zfsprops(7));
+// without a word `zfs set volsize` moves a reservation along only if it is
+// exactly that.
+func sizeSettings(p params, bytes int64) []zfs.Setting {
 	n := strconv.FormatInt(bytes, 10)
-	spec := zfs.Spec{Properties: []zfs.Setting{{Name: "refquota", Value: n}}}
-	if !p.Thin {
-		spec.Properties = append(spec.Properties, zfs.Setting{Name: "refreservation", Value: n})
+	if p.Protocol == ISCSI {
+		list := []zfs.Setting{{Name: "volsize", Value: n}}
+		if !p.Thin {
+			list = append(list, zfs.Setting{Name: "refreservation", Value: "auto"})
+		}
+		return list
 	}
-	return spec
+	list := []zfs.Setting{{Name: "refquota", Value: n}}
+	if !p.Thin {
+		list = append(list, zfs.Setting{Name: "refreservation", Value: n})
+	}
+	return list
 }
 
 // sizeOf reads a volume's size back.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	gozfs "github.com/mistifyio/go-zfs/v4"
@@ -15,23 +16,46 @@ import (
 // ErrNotExist when it does not exist although its parent does, and ErrNoParent
 // when neither does, as in a pool that is not imported: that proves nothing.
 func (c *Client) Get(ctx context.Context, name string) (Dataset, error) {
-	list, err := c.get(ctx, name, func(dataset string) bool { return dataset == name }, "all", name)
-	if errors.Is(err, ErrNotExist) && parent(name) != "" {
-		_, parentErr := c.zfs(ctx, []string{"list", "-H", "-o", "name", parent(name)}, parent(name))
-		if errors.Is(parentErr, ErrNotExist) {
-			return Dataset{}, recast(parentErr, ErrNoParent)
-		}
-		if parentErr != nil {
-			return Dataset{}, parentErr
-		}
-	}
+	list, err := c.getNamed(ctx, name)
 	if err != nil {
 		return Dataset{}, err
 	}
-	if len(list) != 1 || list[0].Name != name {
-		return Dataset{}, fmt.Errorf("zfs get %s: the output is of %d other datasets", name, len(list))
-	}
 	return list[0], nil
+}
+
+// GetWithParent is Get of a dataset and of the one above it, with one command:
+// what a volume may still grow by is the parent's to say.
+func (c *Client) GetWithParent(ctx context.Context, name string) (d, above Dataset, err error) {
+	list, err := c.getNamed(ctx, name, parent(name))
+	if err != nil {
+		return Dataset{}, Dataset{}, err
+	}
+	return list[0], list[1], nil
+}
+
+// getNamed reads name and further datasets, in that order. It is name whose
+// absence is told from that of its parent.
+func (c *Client) getNamed(ctx context.Context, name string, further ...string) ([]Dataset, error) {
+	names := append([]string{name}, further...)
+	list, err := c.get(ctx, name, func(dataset string) bool { return slices.Contains(names, dataset) }, append([]string{"all"}, names...)...)
+	if errors.Is(err, ErrNotExist) && parent(name) != "" {
+		_, parentErr := c.zfs(ctx, []string{"list", "-H", "-o", "name", parent(name)}, parent(name))
+		if errors.Is(parentErr, ErrNotExist) {
+			return nil, recast(parentErr, ErrNoParent)
+		}
+		if parentErr != nil {
+			return nil, parentErr
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	// zfs(8) prints them in an order of its own.
+	slices.SortFunc(list, func(a, b Dataset) int { return slices.Index(names, a.Name) - slices.Index(names, b.Name) })
+	if !slices.EqualFunc(list, names, func(d Dataset, name string) bool { return d.Name == name }) {
+		return nil, fmt.Errorf("zfs get %s: the output is of %d other datasets", strings.Join(names, " "), len(list))
+	}
+	return list, nil
 }
 
 // Children reads the properties that are set on the filesystems and volumes

@@ -172,6 +172,16 @@ func (f *ZFS) Content(name string) string {
 	return n.content
 }
 
+// VolumeBytes returns the size of a zvol; zero for what is none.
+func (f *ZFS) VolumeBytes(name string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[name]; n != nil {
+		return n.volBytes
+	}
+	return 0
+}
+
 // RootOf returns owner and mode of a filesystem's root directory.
 func (f *ZFS) RootOf(name string) zfs.Root {
 	f.mu.Lock()

@@ -157,6 +157,22 @@ func (f *ZFS) Get(ctx context.Context, name string) (zfs.Dataset, error) {
 	})
 }
 
+// GetWithParent implements volume.ZFS.
+func (f *ZFS) GetWithParent(ctx context.Context, name string) (d, above zfs.Dataset, err error) {
+	pair, err := do(ctx, f, "get", name, func() ([2]zfs.Dataset, error) {
+		up, err := f.findParent(parent(name))
+		if err != nil {
+			return [2]zfs.Dataset{}, err
+		}
+		n, err := f.find(name)
+		if err != nil {
+			return [2]zfs.Dataset{}, err
+		}
+		return [2]zfs.Dataset{zfs.NewDataset(name, f.properties(n)), zfs.NewDataset(up.name, f.properties(up))}, nil
+	})
+	return pair[0], pair[1], err
+}
+
 // Children implements volume.ZFS.
 func (f *ZFS) Children(ctx context.Context, parent string) ([]zfs.Dataset, error) {
 	return do(ctx, f, "children", parent, func() ([]zfs.Dataset, error) {

@@ -50,6 +50,13 @@ func (z ZFS) Rename(ctx context.Context, from, to string) error {
 	return err
 }
 
+// SetAll implements volume.ZFS. A zvol's device has its new size at once.
+func (z ZFS) SetAll(ctx context.Context, name string, list []zfs.Setting) error {
+	err := z.ZFS.SetAll(ctx, name, list)
+	z.host.resizeDisk(name, z.VolumeBytes(name))
+	return err
+}
+
 // Unmount implements volume.Host.
 func (z ZFS) Unmount(ctx context.Context, dir string) error {
 	if z.host.exported(dir) {
