@@ -31,6 +31,9 @@ func (s *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
 		csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 	} {
 		r.Capabilities = append(r.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{
 			Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
@@ -50,9 +53,6 @@ func (s *Controller) CreateVolume(ctx context.Context, q *csi.CreateVolumeReques
 	if q.GetVolumeContentSource() != nil {
 		return nil, fault.New(fault.Invalid, "volume_content_source is not supported: leave it out")
 	}
-	if len(q.GetMutableParameters()) > 0 {
-		return nil, fault.New(fault.Invalid, "mutable_parameters are not supported: leave them out")
-	}
 	v, err := s.Volumes.Create(ctx, volume.CreateRequest{
 		Name: q.GetName(),
 		Size: volume.Range{
@@ -61,6 +61,7 @@ func (s *Controller) CreateVolume(ctx context.Context, q *csi.CreateVolumeReques
 		},
 		Capabilities: caps,
 		Parameters:   q.GetParameters(),
+		Mutable:      q.GetMutableParameters(),
 	})
 	if err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func (s *Controller) ValidateVolumeCapabilities(ctx context.Context, q *csi.Vali
 	if err != nil {
 		return nil, err
 	}
-	reason, err := s.Volumes.Validate(ctx, q.GetVolumeId(), caps)
+	reason, err := s.Volumes.Validate(ctx, q.GetVolumeId(), caps, q.GetMutableParameters())
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +148,7 @@ func (s *Controller) ValidateVolumeCapabilities(ctx context.Context, q *csi.Vali
 		VolumeContext:      q.GetVolumeContext(),
 		VolumeCapabilities: q.GetVolumeCapabilities(),
 		Parameters:         q.GetParameters(),
+		MutableParameters:  q.GetMutableParameters(),
 	}}, nil
 }
 
@@ -164,6 +166,33 @@ func (s *Controller) ListVolumes(ctx context.Context, q *csi.ListVolumesRequest)
 		})
 	}
 	return r, nil
+}
+
+// ControllerGetVolume returns what is known of a volume and where it is
+// published.
+func (s *Controller) ControllerGetVolume(ctx context.Context, q *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if err := required("volume_id", q.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	v, err := s.Volumes.Get(ctx, q.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeResponse{
+		Volume: message(v),
+		Status: &csi.ControllerGetVolumeResponse_VolumeStatus{PublishedNodeIds: v.Nodes},
+	}, nil
+}
+
+// ControllerModifyVolume changes parameters that may change.
+func (s *Controller) ControllerModifyVolume(ctx context.Context, q *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if err := required("volume_id", q.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	if err := s.Volumes.Modify(ctx, q.GetVolumeId(), q.GetMutableParameters()); err != nil {
+		return nil, err
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
 // GetCapacity returns what is available to volumes of these parameters.

@@ -16,6 +16,9 @@ type CreateRequest struct {
 	Size         Range
 	Capabilities []access.Capability
 	Parameters   map[string]string
+	// Mutable are parameters that may change later, and so are not compared when
+	// the request is repeated. They win over Parameters.
+	Mutable map[string]string
 }
 
 // Create makes a volume, or finds the one that an earlier call of the same
@@ -38,6 +41,10 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 	if err := r.Size.check(); err != nil {
 		return Volume{}, err
 	}
+	mutable, err := parseMutable(params.Protocol, r.Mutable)
+	if err != nil {
+		return Volume{}, err
+	}
 	bytes, err := sizeFor(params, r.Capabilities, r.Size)
 	if err != nil {
 		return Volume{}, err
@@ -47,6 +54,8 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 		id:      ident.VolumeID{Pool: params.Pool, Component: ident.Component(r.Name)},
 		request: r,
 		params:  params,
+		zfs:     merge(params.ZFS, mutable),
+		owner:   ownerOf(r.Parameters),
 		caps:    canonicalCaps(params, r.Capabilities),
 		bytes:   bytes,
 	}
@@ -68,8 +77,11 @@ type creation struct {
 	id      ident.VolumeID
 	request CreateRequest
 	params  params
-	caps    []string
-	bytes   int64
+	// zfs are the native properties that the volume begins with.
+	zfs   map[string]string
+	owner owner
+	caps  []string
+	bytes int64
 }
 
 func (c creation) run(ctx context.Context) (Volume, error) {
@@ -100,7 +112,8 @@ func (c creation) spec(p *pool) (zfs.Spec, error) {
 		return spec, err
 	}
 	spec.Properties = append(spec.Properties, marks...)
-	for name, value := range c.params.ZFS {
+	spec.Properties = append(spec.Properties, c.owner.settings()...)
+	for name, value := range c.zfs {
 		spec.Properties = append(spec.Properties, zfs.Setting{Name: name, Value: value})
 	}
 	if c.params.Protocol == ISCSI {
@@ -183,7 +196,7 @@ func (c creation) finish(ctx context.Context, p *pool, dataset string) (Volume, 
 	if err != nil {
 		return Volume{}, err
 	}
-	atime := c.params.ZFS["atime"] != "off"
+	atime := c.zfs["atime"] != "off"
 	if err := c.cfg.Host.Mount(ctx, dataset, dir, atime); err != nil {
 		return Volume{}, describe(err, "mount volume %s", c.id)
 	}

@@ -45,20 +45,21 @@ const (
 var zfsProperties = map[string]struct {
 	values   string
 	protocol string // empty: both
+	mutable  bool   // may change during a volume's life
 }{
-	"compression":    {values: `on|off|lz4|lzjb|zle|gzip(-[1-9])?|zstd(-([1-9]|1[0-9]))?|zstd-fast(-([1-9]|10|[2-9]0|100|500|1000))?`},
-	"recordsize":     {values: `[1-9][0-9]*[KkMm]?`, protocol: NFS},
+	"compression":    {values: `on|off|lz4|lzjb|zle|gzip(-[1-9])?|zstd(-([1-9]|1[0-9]))?|zstd-fast(-([1-9]|10|[2-9]0|100|500|1000))?`, mutable: true},
+	"recordsize":     {values: `[1-9][0-9]*[KkMm]?`, protocol: NFS, mutable: true},
 	"volblocksize":   {values: `[1-9][0-9]*[Kk]?`, protocol: ISCSI},
-	"sync":           {values: `standard|always|disabled`},
-	"logbias":        {values: `latency|throughput`},
-	"atime":          {values: `on|off`, protocol: NFS},
+	"sync":           {values: `standard|always|disabled`, mutable: true},
+	"logbias":        {values: `latency|throughput`, mutable: true},
+	"atime":          {values: `on|off`, protocol: NFS, mutable: true},
 	"xattr":          {values: `on|off|sa|dir`, protocol: NFS},
 	"acltype":        {values: `off|noacl|posix|posixacl`, protocol: NFS},
-	"copies":         {values: `[123]`},
-	"dedup":          {values: `on|off|verify|sha256(,verify)?|sha512(,verify)?|skein(,verify)?|edonr,verify`},
-	"primarycache":   {values: `all|none|metadata`},
-	"secondarycache": {values: `all|none|metadata`},
-	"checksum":       {values: `on|off|fletcher2|fletcher4|sha256|noparity|sha512|skein|edonr`},
+	"copies":         {values: `[123]`, mutable: true},
+	"dedup":          {values: `on|off|verify|sha256(,verify)?|sha512(,verify)?|skein(,verify)?|edonr,verify`, mutable: true},
+	"primarycache":   {values: `all|none|metadata`, mutable: true},
+	"secondarycache": {values: `all|none|metadata`, mutable: true},
+	"checksum":       {values: `on|off|fletcher2|fletcher4|sha256|noparity|sha512|skein|edonr`, mutable: true},
 }
 
 var known = []string{
@@ -203,6 +204,12 @@ func (p *params) consistent(given map[string]string) error {
 			return fault.New(fault.Invalid, "parameter %s is of no use for protocol %s: leave it out", key, p.Protocol)
 		}
 	}
+	return p.normalizeBlocks()
+}
+
+// normalizeBlocks checks block sizes and writes them as numbers of bytes, as
+// ZFS shows them.
+func (p *params) normalizeBlocks() error {
 	for _, name := range []string{"recordsize", "volblocksize"} {
 		if v, ok := p.ZFS[name]; ok {
 			n, limit := parseBlockSize(v), int64(1<<20)

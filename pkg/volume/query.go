@@ -46,6 +46,45 @@ func (s *Service) List(ctx context.Context, limit int, token string) ([]Volume, 
 	return all[:limit], all[limit-1].ID, nil
 }
 
+// Get returns one volume. One whose properties make no sense is one, too.
+// fault.NotFound when it does not exist.
+func (s *Service) Get(ctx context.Context, volumeID string) (Volume, error) {
+	id, err := s.parse(volumeID)
+	if err != nil {
+		return Volume{}, err
+	}
+	var v Volume
+	err = s.read(ctx, "ControllerGetVolume", id.Pool, func(ctx context.Context) error {
+		r, err := s.look(ctx, id)
+		if err != nil {
+			return err
+		}
+		v = r.volume()
+		return nil
+	})
+	if err != nil {
+		return Volume{}, err // the operation may still run
+	}
+	return v, nil
+}
+
+// look reads a volume, whether it can be worked with or not.
+func (s *Service) look(ctx context.Context, id ident.VolumeID) (*record, error) {
+	p, err := s.pool(id.Pool)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.cfg.ZFS.Get(ctx, p.dataset(id.Component))
+	if err != nil {
+		return nil, describe(err, "read volume %s", id)
+	}
+	r, ours := readRecord(id, d)
+	if !ours {
+		return nil, notOurs(id, d)
+	}
+	return r, nil
+}
+
 // records reads the volumes of one pool, with one command.
 func (s *Service) records(ctx context.Context, name string) ([]*record, error) {
 	p, err := s.pool(name)
@@ -75,9 +114,10 @@ func (s *Service) records(ctx context.Context, name string) ([]*record, error) {
 	return list, nil
 }
 
-// Validate reports why a volume cannot serve all of the capabilities; empty
-// when it can. fault.NotFound when it does not exist.
-func (s *Service) Validate(ctx context.Context, volumeID string, caps []access.Capability) (string, error) {
+// Validate reports why a volume cannot serve all of the capabilities or cannot
+// take the mutable parameters; empty when it can. fault.NotFound when it does
+// not exist.
+func (s *Service) Validate(ctx context.Context, volumeID string, caps []access.Capability, mutable map[string]string) (string, error) {
 	id, err := s.parse(volumeID)
 	if err != nil {
 		return "", err
@@ -91,7 +131,11 @@ func (s *Service) Validate(ctx context.Context, volumeID string, caps []access.C
 		if err != nil {
 			return err
 		}
-		if err := checkCapabilities(r.params.Protocol, caps); err != nil {
+		err = checkCapabilities(r.params.Protocol, caps)
+		if err == nil {
+			_, err = parseMutable(r.params.Protocol, mutable)
+		}
+		if err != nil {
 			reason = err.Error()
 		}
 		return nil

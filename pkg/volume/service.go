@@ -265,7 +265,7 @@ func (s *Service) findWithParent(ctx context.Context, id ident.VolumeID) (*recor
 func usable(id ident.VolumeID, d zfs.Dataset) (*record, error) {
 	r, ok := readRecord(id, d)
 	if !ok {
-		return nil, fault.New(fault.NotFound, "volume %s does not exist: dataset %s was not made by this driver", id, d.Name)
+		return nil, notOurs(id, d)
 	}
 	if r.err != nil {
 		return nil, r.err
@@ -274,6 +274,10 @@ func usable(id ident.VolumeID, d zfs.Dataset) (*record, error) {
 		return nil, fault.New(fault.Precondition, "volume %s: the encryption key of %s is not loaded: run `zfs load-key`", id, d.Name)
 	}
 	return r, nil
+}
+
+func notOurs(id ident.VolumeID, d zfs.Dataset) error {
+	return fault.New(fault.NotFound, "volume %s does not exist: dataset %s was not made by this driver", id, d.Name)
 }
 
 // parse reads an id that must name a pool of the configuration.

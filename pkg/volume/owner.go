@@ -1,0 +1,47 @@
+package volume
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/zfs"
+)
+
+// propOwner says for whom the volume was made, for people: nothing depends on
+// it.
+const propOwner = "tarn:owner"
+
+// maxOwner is the longest name that is kept, in bytes: an object's name in
+// Kubernetes has at most 253.
+const maxOwner = 253
+
+// owner is what an orchestrator tells about the claim that a volume is for.
+type owner struct {
+	Claim     string `json:"claim,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Volume    string `json:"volume,omitempty"`
+}
+
+// ownerOf reads the keys that the external provisioner adds to the parameters
+// with --extra-create-metadata.
+func ownerOf(parameters map[string]string) owner {
+	return owner{
+		Claim:     bounded(parameters["csi.storage.k8s.io/pvc/name"]),
+		Namespace: bounded(parameters["csi.storage.k8s.io/pvc/namespace"]),
+		Volume:    bounded(parameters["csi.storage.k8s.io/pv/name"]),
+	}
+}
+
+// bounded cuts a name that is too long at the end of a character.
+func bounded(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxOwner)], "")
+}
+
+// settings is the property to be set; none where nothing was told.
+func (o owner) settings() []zfs.Setting {
+	raw, err := json.Marshal(o)
+	if err != nil || o == (owner{}) { // strings can always be encoded
+		return nil
+	}
+	return []zfs.Setting{{Name: propOwner, Value: string(raw)}}
+}
