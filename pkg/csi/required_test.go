@@ -36,6 +36,7 @@ func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testi
 		{c.UnpublishStrict, &csi.ControllerUnpublishVolumeRequest{VolumeId: "v"}, "volume_id"},
 		{c.ControllerExpandVolume, &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1}}, "volume_id capacity_range"},
 		{c.ControllerGetVolume, &csi.ControllerGetVolumeRequest{VolumeId: "v"}, "volume_id"},
+		{c.ControllerGetVolumeHealth, &csi.ControllerGetVolumeHealthRequest{VolumeId: "v"}, "volume_id"},
 		{c.ControllerModifyVolume, &csi.ControllerModifyVolumeRequest{VolumeId: "v", MutableParameters: map[string]string{"a": "b"}}, "volume_id"},
 		{c.ValidateVolumeCapabilities, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: "v", VolumeCapabilities: list}, "volume_id volume_capabilities"},
 		{c.CreateSnapshot, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: "v"}, "name source_volume_id"},

@@ -86,6 +86,9 @@ type Exporter interface {
 	// List returns what the kernel shows of this instance's exports. Exports
 	// of others are never in it.
 	List(ctx context.Context) ([]Status, error)
+	// Look is List for one volume, at a cost that does not grow with their
+	// number; false when nothing of it is exported.
+	Look(ctx context.Context, uuid string) (Status, bool, error)
 	// Ready reports why the kernel cannot serve now, or nil.
 	Ready(ctx context.Context) error
 }

@@ -92,7 +92,10 @@ type nothing struct{}
 func (nothing) Ensure(context.Context, export.Volume) error   { return nil }
 func (nothing) Remove(context.Context, string) error          { return nil }
 func (nothing) List(context.Context) ([]export.Status, error) { return nil, nil }
-func (nothing) Ready(context.Context) error                   { return nil }
+func (nothing) Look(context.Context, string) (export.Status, bool, error) {
+	return export.Status{}, false, nil
+}
+func (nothing) Ready(context.Context) error { return nil }
 
 func mounted(m access.Mode) access.Capability { return access.Capability{Type: access.Mount, Mode: m} }
 func asBlock(m access.Mode) access.Capability { return access.Capability{Type: access.Block, Mode: m} }

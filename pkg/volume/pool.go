@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
 
@@ -26,6 +27,29 @@ type pool struct {
 	err  error
 	base string // the parent's mountpoint
 	lock *os.File
+	// seen are the volumes that the last listing showed; nil before the first.
+	seen []ident.VolumeID
+}
+
+// saw notes what a listing showed, for when the pool does not answer.
+func (p *pool) saw(ids []ident.VolumeID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = ids
+}
+
+// known are the volumes that the last listing showed; nil when there was none.
+func (p *pool) known() []ident.VolumeID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen
+}
+
+// unusable says why the pool cannot be used, or nil.
+func (p *pool) unusable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
 }
 
 func (p *pool) dataset(component string) string { return p.cfg.Parent + "/" + component }
@@ -47,10 +71,8 @@ func (s *Service) pool(name string) (*pool, error) {
 	if p == nil {
 		return nil, fault.New(fault.NotFound, "no pool %q is configured", name)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return nil, p.err
+	if err := p.unusable(); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

@@ -16,13 +16,8 @@ import (
 //
 // fault.Aborted for a token that List did not make.
 func (s *Service) List(ctx context.Context, limit int, token string) ([]Volume, string, error) {
-	if limit < 0 {
-		return nil, "", fault.New(fault.Invalid, "max_entries must not be negative: %d", limit)
-	}
-	if token != "" {
-		if _, err := s.parse(token); err != nil {
-			return nil, "", fault.New(fault.Aborted, "starting_token %q is not one of this driver: list again from the start", ident.Printable(token))
-		}
+	if err := s.checkPage(limit, token); err != nil {
+		return nil, "", err
 	}
 	var all []Volume
 	for _, name := range s.order {
@@ -34,16 +29,36 @@ func (s *Service) List(ctx context.Context, limit int, token string) ([]Volume, 
 			all = append(all, r.volume())
 		}
 	}
-	slices.SortFunc(all, func(a, b Volume) int { return strings.Compare(a.ID, b.ID) })
-	from, found := slices.BinarySearchFunc(all, token, func(v Volume, id string) int { return strings.Compare(v.ID, id) })
+	list, next := page(all, func(v Volume) string { return v.ID }, limit, token)
+	return list, next, nil
+}
+
+// checkPage checks what a listing is asked for.
+func (s *Service) checkPage(limit int, token string) error {
+	if limit < 0 {
+		return fault.New(fault.Invalid, "max_entries must not be negative: %d", limit)
+	}
+	if token != "" {
+		if _, err := s.parse(token); err != nil {
+			return fault.New(fault.Aborted, "starting_token %q is not one of this driver: list again from the start", ident.Printable(token))
+		}
+	}
+	return nil
+}
+
+// page returns the entries after the one whose id token is, at most limit of
+// them (zero: all), and the token of the next page.
+func page[T any](all []T, id func(T) string, limit int, token string) ([]T, string) {
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(id(a), id(b)) })
+	from, found := slices.BinarySearchFunc(all, token, func(t T, token string) int { return strings.Compare(id(t), token) })
 	if found {
 		from++
 	}
 	all = all[from:]
 	if limit == 0 || len(all) <= limit {
-		return all, "", nil
+		return all, ""
 	}
-	return all[:limit], all[limit-1].ID, nil
+	return all[:limit], id(all[limit-1])
 }
 
 // Get returns one volume. One whose properties make no sense is one, too.
@@ -93,24 +108,35 @@ func (s *Service) records(ctx context.Context, name string) ([]*record, error) {
 	}
 	var list []*record
 	err = s.read(ctx, "list", name, func(ctx context.Context) error {
-		datasets, err := s.cfg.ZFS.Children(ctx, p.cfg.Parent)
-		if err != nil {
-			return ofParent(err, "list pool %q", name)
-		}
-		for _, d := range datasets {
-			id := ident.VolumeID{Pool: name, Component: strings.TrimPrefix(d.Name, p.cfg.Parent+"/")}
-			if _, err := ident.ParseVolumeID(id.String()); err != nil {
-				continue
-			}
-			if r, ours := readRecord(id, d); ours {
-				list = append(list, r)
-			}
-		}
-		return nil
+		var err error
+		list, err = s.listRecords(ctx, p)
+		return err
 	})
 	if err != nil {
-		return nil, err // the operation may still run, and append
+		return nil, err // the operation may still run
 	}
+	return list, nil
+}
+
+// listRecords is records inside of an operation.
+func (s *Service) listRecords(ctx context.Context, p *pool) ([]*record, error) {
+	datasets, err := s.cfg.ZFS.Children(ctx, p.cfg.Parent)
+	if err != nil {
+		return nil, ofParent(err, "list pool %q", p.cfg.Name)
+	}
+	var list []*record
+	ids := []ident.VolumeID{}
+	for _, d := range datasets {
+		id := ident.VolumeID{Pool: p.cfg.Name, Component: strings.TrimPrefix(d.Name, p.cfg.Parent+"/")}
+		if _, err := ident.ParseVolumeID(id.String()); err != nil {
+			continue
+		}
+		if r, ours := readRecord(id, d); ours {
+			list = append(list, r)
+			ids = append(ids, id)
+		}
+	}
+	p.saw(ids)
 	return list, nil
 }
 

@@ -84,6 +84,7 @@ type Host interface {
 	Release(ctx context.Context, h release.Held) error
 	// LooksEmpty reports that an unmarked dataset holds no data at all.
 	LooksEmpty(ctx context.Context, d zfs.Dataset) (bool, error)
+	Watch
 }
 
 // Config is what a Service is made of.

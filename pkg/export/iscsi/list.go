@@ -40,18 +40,28 @@ func (e *Exporter) List(ctx context.Context) ([]export.Status, error) {
 	}
 	list := make([]export.Status, 0, len(uuids))
 	for _, uuid := range slices.Sorted(maps.Keys(uuids)) {
-		n := e.names(uuid)
-		s, err := t.state(n)
+		st, _, err := e.look(t, uuid)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, export.Status{
-			UUID:     uuid,
-			Complete: len(s.faults(n)) == 0,
-			Clients:  s.clients(),
-		})
+		list = append(list, st)
 	}
 	return list, nil
+}
+
+// Look implements export.Exporter. It takes no lock, like List.
+func (e *Exporter) Look(ctx context.Context, uuid string) (export.Status, bool, error) {
+	return e.look(e.tree(ctx), uuid)
+}
+
+func (e *Exporter) look(t tree, uuid string) (export.Status, bool, error) {
+	n := e.names(uuid)
+	s, err := t.state(n)
+	if err != nil {
+		return export.Status{}, false, err
+	}
+	st := export.Status{UUID: uuid, Complete: len(s.faults(n)) == 0, Clients: s.clients()}
+	return st, s.exists || s.backstore.exists, nil
 }
 
 // clients returns the initiators that reach the LUN, sorted.

@@ -155,25 +155,45 @@ func (e *Exporter) List(context.Context) ([]export.Status, error) {
 	}
 	var list []export.Status
 	for _, path := range files {
-		f, err := readFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		st, ok, err := e.status(path, table)
 		if err != nil {
 			return nil, err
 		}
-		add, drop := table.difference(f.source, f.clients)
-		st := export.Status{
-			UUID:     strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), e.prefix()), suffix),
-			Complete: len(add) == 0 && len(drop) == 0,
+		if ok {
+			list = append(list, st)
 		}
-		for host := range table[f.source] {
-			st.Clients = append(st.Clients, host)
-		}
-		slices.Sort(st.Clients)
-		list = append(list, st)
 	}
 	return list, nil
+}
+
+// Look implements export.Exporter.
+func (e *Exporter) Look(_ context.Context, uuid string) (export.Status, bool, error) {
+	table, err := readEtab(e.paths.Etab)
+	if err != nil {
+		return export.Status{}, false, err
+	}
+	return e.status(e.file(uuid), table)
+}
+
+// status compares an export file with the table; false when there is none.
+func (e *Exporter) status(path string, table etab) (export.Status, bool, error) {
+	f, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return export.Status{}, false, nil
+	}
+	if err != nil {
+		return export.Status{}, false, err
+	}
+	add, drop := table.difference(f.source, f.clients)
+	st := export.Status{
+		UUID:     strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), e.prefix()), suffix),
+		Complete: len(add) == 0 && len(drop) == 0,
+	}
+	for host := range table[f.source] {
+		st.Clients = append(st.Clients, host)
+	}
+	slices.Sort(st.Clients)
+	return st, true, nil
 }
 
 // writeFile replaces an export file, unless it says the same already.

@@ -40,6 +40,7 @@ type ZFS struct {
 // mount them, with dir in place of "/".
 func New(pool string, sizeBytes int64, dir string) *ZFS {
 	f := &ZFS{dir: dir, size: sizeBytes, poolName: pool, nodes: map[string]*node{}, guids: 1 << 60, fresh: 20 * time.Millisecond}
+	f.gate.state = "ONLINE"
 	f.gate.resumed = make(chan struct{})
 	close(f.gate.resumed)
 	root := f.newNode(pool, zfs.Filesystem)

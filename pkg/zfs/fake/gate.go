@@ -27,6 +27,7 @@ type gate struct {
 	cutErr  error
 	observe func(Call)
 	refuses bool
+	state   string        // of the pool while it is not suspended
 	resumed chan struct{} // closed while the pool answers
 }
 
@@ -109,7 +110,7 @@ func (f *ZFS) Resume() {
 // commands are the calls that run zfs(8).
 var commands = map[string]bool{
 	"get": true, "children": true, "available": true, "looksempty": true,
-	"snapshot": true, "snapshots": true, "clone": true,
+	"snapshot": true, "snapshots": true, "clone": true, "keysmissing": true,
 	"create": true, "destroy": true, "set": true, "inherit": true, "rename": true,
 }
 

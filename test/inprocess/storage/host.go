@@ -115,6 +115,10 @@ func (f forgetful) Remove(ctx context.Context, uuid string) error { return f.rea
 
 func (f forgetful) List(ctx context.Context) ([]export.Status, error) { return f.real().List(ctx) }
 
+func (f forgetful) Look(ctx context.Context, uuid string) (export.Status, bool, error) {
+	return f.real().Look(ctx, uuid)
+}
+
 func (f forgetful) Ready(ctx context.Context) error { return f.real().Ready(ctx) }
 
 // LoseConfigfs is a reboot for LIO: no target is left, and the pool stays.
