@@ -39,6 +39,11 @@ reboot: build ## Tests that reboot a virtual machine
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/csi-call ./hack/csi-call
 	CGO_ENABLED=0 $(GO) test -tags vm -count 1 -timeout 30m ./test/e2e/reboot
 
+.PHONY: bench
+bench: build ## The RPCs of the storage host beside bare commands, in a virtual machine: build/bench.json (long)
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/bench ./test/bench
+	hack/vm/run --disk 8G --timeout 10800 -- bin/bench
+
 .PHONY: lint
 lint: ## Static checks; exceptions and their reasons stand in .golangci.yml
 	hack/lint
