@@ -36,6 +36,7 @@ func (s *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 		csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH,
+		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 	} {
 		r.Capabilities = append(r.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{
 			Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
@@ -52,8 +53,9 @@ func (s *Controller) CreateVolume(ctx context.Context, q *csi.CreateVolumeReques
 	if err != nil {
 		return nil, err
 	}
-	if q.GetVolumeContentSource() != nil {
-		return nil, fault.New(fault.Invalid, "volume_content_source is not supported: leave it out")
+	from, err := contentSource(q.GetVolumeContentSource())
+	if err != nil {
+		return nil, err
 	}
 	v, err := s.Volumes.Create(ctx, volume.CreateRequest{
 		Name: q.GetName(),
@@ -64,6 +66,7 @@ func (s *Controller) CreateVolume(ctx context.Context, q *csi.CreateVolumeReques
 		Capabilities: caps,
 		Parameters:   q.GetParameters(),
 		Mutable:      q.GetMutableParameters(),
+		Source:       from,
 	})
 	if err != nil {
 		return nil, err
@@ -72,7 +75,7 @@ func (s *Controller) CreateVolume(ctx context.Context, q *csi.CreateVolumeReques
 }
 
 func message(v volume.Volume) *csi.Volume {
-	return &csi.Volume{VolumeId: v.ID, CapacityBytes: v.CapacityBytes, VolumeContext: v.Context}
+	return &csi.Volume{VolumeId: v.ID, CapacityBytes: v.CapacityBytes, VolumeContext: v.Context, ContentSource: sourceMessage(v.Source)}
 }
 
 // DeleteVolume deletes a volume; one that is unknown is deleted.

@@ -19,14 +19,15 @@ type CreateRequest struct {
 	// Mutable are parameters that may change later, and so are not compared when
 	// the request is repeated. They win over Parameters.
 	Mutable map[string]string
+	Source  Source
 }
 
 // Create makes a volume, or finds the one that an earlier call of the same
 // name made. Nothing is exported yet.
 //
-// Errors: fault.Invalid, fault.Range and fault.Exhausted; fault.Exists when
-// the name is taken by a volume made from another request, naming the field
-// that differs.
+// Errors: fault.Invalid, fault.Range and fault.Exhausted; fault.NotFound for the
+// source; fault.Exists when the name is taken by a volume made from another
+// request, naming the field that differs.
 func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 	if r.Name == "" {
 		return Volume{}, fault.New(fault.Invalid, "the volume name is empty")
@@ -45,7 +46,7 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 	if err != nil {
 		return Volume{}, err
 	}
-	bytes, err := sizeFor(params, r.Capabilities, r.Size)
+	from, err := s.parseSource(r.Source)
 	if err != nil {
 		return Volume{}, err
 	}
@@ -57,10 +58,16 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 		zfs:     merge(params.ZFS, mutable),
 		owner:   ownerOf(r.Parameters),
 		caps:    canonicalCaps(params, r.Capabilities),
-		bytes:   bytes,
+		from:    from,
+	}
+	ids := []ident.VolumeID{c.id}
+	if from != nil {
+		ids = append(ids, from.volume)
+	} else if c.bytes, err = sizeFor(params, r.Capabilities, r.Size); err != nil {
+		return Volume{}, err
 	}
 	var v Volume
-	err = s.lock(ctx, "CreateVolume", c.id, func(ctx context.Context) error {
+	err = s.lockAll(ctx, "CreateVolume", ids, nil, func(ctx context.Context) error {
 		var err error // the operation may outlive this call
 		v, err = c.run(ctx)
 		return err
@@ -81,6 +88,9 @@ type creation struct {
 	zfs   map[string]string
 	owner owner
 	caps  []string
+	// from is nil for a volume without a source, whose bytes are known before it
+	// is read.
+	from  *sourceID
 	bytes int64
 }
 
@@ -89,7 +99,10 @@ func (c creation) run(ctx context.Context) (Volume, error) {
 	if err != nil {
 		return Volume{}, err
 	}
-	spec, err := c.spec(p)
+	if c.from != nil {
+		return c.runFrom(ctx, p)
+	}
+	spec, err := c.spec(p, newUUID())
 	if err != nil {
 		return Volume{}, err
 	}
@@ -104,10 +117,10 @@ func (c creation) run(ctx context.Context) (Volume, error) {
 }
 
 // spec is the dataset to be made, with every fact about it, in one command.
-func (c creation) spec(p *pool) (zfs.Spec, error) {
+func (c creation) spec(p *pool, uuid string) (zfs.Spec, error) {
 	spec := sizeSpec(c.params, c.bytes)
 	spec.Name = p.dataset(c.id.Component)
-	marks, err := settings(c.request.Name, newUUID(), c.params, c.caps, c.bytes)
+	marks, err := settings(c.request.Name, uuid, c.params, c.caps, c.bytes)
 	if err != nil {
 		return spec, err
 	}
@@ -144,13 +157,21 @@ func (c creation) existing(ctx context.Context, p *pool, spec zfs.Spec) (Volume,
 	if !ours {
 		return c.adoptBare(ctx, p, d, spec)
 	}
+	return c.answer(ctx, p, r)
+}
+
+// answer answers for a volume that was there before.
+func (c creation) answer(ctx context.Context, p *pool, r *record) (Volume, error) {
 	if r.err != nil {
 		return Volume{}, r.err
 	}
-	if diff := r.differs(c.request.Name, c.params, c.caps, c.request.Size); diff != "" {
+	if c.from != nil {
+		c = c.adopt(r.params)
+	}
+	if diff := r.differs(c); diff != "" {
 		return Volume{}, fault.New(fault.Exists, "volume %s exists and was made from another request: %s", c.id, diff)
 	}
-	if d.KeyMissing() {
+	if d := r.dataset; d.KeyMissing() {
 		return Volume{}, fault.New(fault.Precondition, "volume %s: the encryption key of %s is not loaded: run `zfs load-key`", c.id, d.Name)
 	}
 	if err := c.complete(ctx, p, r); err != nil {
@@ -160,25 +181,10 @@ func (c creation) existing(ctx context.Context, p *pool, spec zfs.Spec) (Volume,
 }
 
 // adoptBare completes what a power loss left between the kernel's two steps of
-// creating a dataset: our exact name, nothing set, no data. It is made anew, as
-// its block size may be another. Anything else of that name is not touched.
+// creating a dataset. It is made anew, as its block size may be another.
 func (c creation) adoptBare(ctx context.Context, p *pool, d zfs.Dataset, spec zfs.Spec) (Volume, error) {
-	foreign := fault.New(fault.Exists, "dataset %s exists and was not made by this driver: rename it, or ask for another name", d.Name)
-	if !d.Unmarked() {
-		return Volume{}, foreign
-	}
-	empty, err := c.cfg.Host.LooksEmpty(ctx, d)
-	if err != nil {
-		return Volume{}, describe(err, "look into dataset %s", d.Name)
-	}
-	if !empty {
-		return Volume{}, foreign
-	}
-	if err := c.cfg.ZFS.Destroy(ctx, d.Name); err != nil {
-		if errors.Is(err, zfs.ErrDependents) {
-			return Volume{}, foreign
-		}
-		return Volume{}, describe(err, "replace the unfinished dataset %s", d.Name)
+	if err := c.removeBare(ctx, d); err != nil {
+		return Volume{}, err
 	}
 	if err := c.cfg.ZFS.Create(ctx, spec); err != nil {
 		return Volume{}, describe(err, "create volume %s", c.id)
@@ -186,9 +192,32 @@ func (c creation) adoptBare(ctx context.Context, p *pool, d zfs.Dataset, spec zf
 	return c.finish(ctx, p, spec.Name)
 }
 
+// removeBare destroys a dataset of our exact name in which nothing is, with
+// nothing set. Anything else of that name is not touched: fault.Exists.
+func (c creation) removeBare(ctx context.Context, d zfs.Dataset) error {
+	foreign := fault.New(fault.Exists, "dataset %s exists and was not made by this driver: rename it, or ask for another name", d.Name)
+	if !d.Unmarked() {
+		return foreign
+	}
+	empty, err := c.cfg.Host.LooksEmpty(ctx, d)
+	if err != nil {
+		return describe(err, "look into dataset %s", d.Name)
+	}
+	if !empty {
+		return foreign
+	}
+	if err := c.cfg.ZFS.Destroy(ctx, d.Name); err != nil {
+		if errors.Is(err, zfs.ErrDependents) {
+			return foreign
+		}
+		return describe(err, "replace the unfinished dataset %s", d.Name)
+	}
+	return nil
+}
+
 // finish makes a fresh dataset usable.
 func (c creation) finish(ctx context.Context, p *pool, dataset string) (Volume, error) {
-	v := Volume{ID: c.id.String(), CapacityBytes: c.bytes, Context: c.params.context()}
+	v := Volume{ID: c.id.String(), CapacityBytes: c.bytes, Context: c.params.context(), Source: c.request.Source}
 	if c.params.Protocol == ISCSI {
 		return v, nil
 	}
@@ -200,6 +229,9 @@ func (c creation) finish(ctx context.Context, p *pool, dataset string) (Volume, 
 	if err := c.cfg.Host.Mount(ctx, dataset, dir, atime); err != nil {
 		return Volume{}, describe(err, "mount volume %s", c.id)
 	}
+	if c.from != nil {
+		return v, nil // the root is as it was in the source
+	}
 	if err := c.cfg.Host.SetRoot(ctx, dir, c.params.Root); err != nil {
 		return Volume{}, describe(err, "set owner and mode of volume %s", c.id)
 	}
@@ -208,11 +240,14 @@ func (c creation) finish(ctx context.Context, p *pool, dataset string) (Volume, 
 
 // complete does what an interrupted creation left out.
 func (c creation) complete(ctx context.Context, p *pool, r *record) error {
+	if err := c.grow(ctx, r); err != nil {
+		return err
+	}
 	if r.params.Protocol == ISCSI {
 		return nil
 	}
 	dir, err := c.mounted(ctx, p, r)
-	if err != nil {
+	if err != nil || c.from != nil {
 		return err
 	}
 	return describe(c.cfg.Host.SetRoot(ctx, dir, r.params.Root), "set owner and mode of volume %s", c.id)

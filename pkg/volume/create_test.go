@@ -273,6 +273,11 @@ func (g *gated) Create(ctx context.Context, s zfs.Spec) error {
 	return g.ZFS.Create(ctx, s)
 }
 
+func (g *gated) Clone(ctx context.Context, snapshot string, s zfs.Spec) error {
+	g.wait("clone")
+	return g.ZFS.Clone(ctx, snapshot, s)
+}
+
 func (g *gated) Children(ctx context.Context, parent string) ([]zfs.Dataset, error) {
 	list, err := g.ZFS.Children(ctx, parent)
 	g.wait("children") // what is listed is old by the time it is used

@@ -82,7 +82,7 @@ func (s *Service) remove(ctx context.Context, p *pool, r *record) error {
 	if err != nil && !errors.Is(err, zfs.ErrNotExist) {
 		return describe(err, "delete volume %s", r.id)
 	}
-	s.reap(ctx, p, p.index.forget(r.uuid))
+	s.reap(ctx, p, p.index.destroyed(r))
 	return nil
 }
 

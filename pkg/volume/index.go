@@ -25,6 +25,9 @@ type index struct {
 	// tombstone can be a clone itself.
 	graves  memory[string, *record]
 	origins memory[string, string]
+	// copies are the volumes that were made from a source, so that the repeat of a
+	// call is known as one before anything is made again.
+	copies memory[ident.VolumeID, bool]
 	// waiting are the uuids of hidden snapshots that ZFS will destroy itself.
 	waiting map[string]bool
 }
@@ -84,6 +87,7 @@ type contents struct {
 	names     map[string]ident.SnapshotID
 	graves    map[string]*record
 	origins   map[string]string
+	copies    map[ident.VolumeID]bool
 }
 
 // begin is called before a listing begins.
@@ -94,6 +98,7 @@ func (x *index) begin() {
 	x.names.begin()
 	x.graves.begin()
 	x.origins.begin()
+	x.copies.begin()
 }
 
 // load takes over what the listing said.
@@ -104,6 +109,7 @@ func (x *index) load(c contents) {
 	x.names.replace(c.names)
 	x.graves.replace(c.graves)
 	x.origins.replace(c.origins)
+	x.copies.replace(c.copies)
 	x.loaded = true
 }
 
@@ -167,10 +173,18 @@ func (x *index) dropSnapshot(id ident.SnapshotID) {
 }
 
 // addClone notes a linked clone.
-func (x *index) addClone(uuid, origin string) {
+func (x *index) addClone(id ident.VolumeID, uuid, origin string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.origins.set(uuid, origin)
+	x.copies.set(id, true)
+}
+
+// isCopy reports whether a volume was made from a source.
+func (x *index) isCopy(id ident.VolumeID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.copies.now[id]
 }
 
 // bury notes that a volume became the tombstone r, and its snapshots with it.
@@ -184,16 +198,30 @@ func (x *index) bury(from string, r *record) {
 		}
 	}
 	x.graves.set(r.key(), r)
+	x.copies.drop(r.id)
 }
 
-// forget notes that a volume or a tombstone is gone, and returns the uuid of
-// the volume that it was a linked clone of; "" for none.
-func (x *index) forget(uuid string) string {
+// destroyed notes that a volume is gone, and returns the uuid of the volume that
+// it was a linked clone of; "" for none.
+func (x *index) destroyed(r *record) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	origin := x.origins.now[uuid]
-	x.graves.drop(uuid)
-	x.origins.drop(uuid)
+	x.copies.drop(r.id)
+	return x.forget(r.key())
+}
+
+// reaped is destroyed for a tombstone, whose name another volume may have.
+func (x *index) reaped(key string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.forget(key)
+}
+
+// forget is called with x.mu held.
+func (x *index) forget(key string) string {
+	origin := x.origins.now[key]
+	x.graves.drop(key)
+	x.origins.drop(key)
 	return origin
 }
 

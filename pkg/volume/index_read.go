@@ -45,7 +45,7 @@ func (s *Service) readIndex(ctx context.Context, p *pool, volumes []*record) ([]
 func (l listing) sort(p *pool) (contents, []hidden) {
 	c := contents{
 		snapshots: map[ident.SnapshotID]place{}, names: map[string]ident.SnapshotID{},
-		graves: map[string]*record{}, origins: map[string]string{},
+		graves: map[string]*record{}, origins: map[string]string{}, copies: map[ident.VolumeID]bool{},
 	}
 	uuids := map[string]string{} // by dataset
 	note := func(r *record) {
@@ -56,6 +56,9 @@ func (l listing) sort(p *pool) (contents, []hidden) {
 	}
 	for _, r := range l.volumes {
 		note(r)
+		if r.source != (source{}) {
+			c.copies[r.id] = true
+		}
 	}
 	for _, d := range l.graves {
 		id, _, ok := p.volumeOf(d.Name)

@@ -143,22 +143,25 @@ func settings(name, uuid string, p params, caps []string, bytes int64) ([]zfs.Se
 
 // differs names the first field in which a repeated request differs from the
 // one that made the volume; empty when it is compatible.
-func (r *record) differs(name string, p params, caps []string, size Range) string {
-	encoded, _ := json.Marshal(name)
+func (r *record) differs(c creation) string {
+	encoded, _ := json.Marshal(c.request.Name)
 	if string(encoded) != r.name {
 		return fmt.Sprintf("the name is %s, not %s", r.name, encoded)
 	}
-	want := p.canonical()
+	if was, is := r.source.source(), c.request.Source; was != is {
+		return fmt.Sprintf("the content source was %s and is now %s", was, is)
+	}
+	want := c.params.canonical()
 	// Another protocol has other parameters, which nobody gave.
 	for _, key := range append([]string{"protocol"}, slices.Sorted(maps.Keys(merge(want, r.request.Parameters)))...) {
 		if was, is := r.request.Parameters[key], want[key]; was != is {
 			return fmt.Sprintf("parameter %s was %q and is now %q", key, was, is)
 		}
 	}
-	if !slices.Equal(r.request.Capabilities, caps) {
-		return fmt.Sprintf("the capabilities were %s and are now %s", joinCaps(r.request.Capabilities), joinCaps(caps))
+	if !slices.Equal(r.request.Capabilities, c.caps) {
+		return fmt.Sprintf("the capabilities were %s and are now %s", joinCaps(r.request.Capabilities), joinCaps(c.caps))
 	}
-	if !size.holds(r.createdBytes) {
+	if size := c.request.Size; !size.holds(r.createdBytes) {
 		return fmt.Sprintf("its size was %d bytes, and now required is %d and the limit %d", r.createdBytes, size.RequiredBytes, size.LimitBytes)
 	}
 	return ""
@@ -172,7 +175,7 @@ func merge(a, b map[string]string) map[string]string {
 
 // volume is the caller's view.
 func (r *record) volume() Volume {
-	v := Volume{ID: r.id.String(), CapacityBytes: r.sizeBytes, Context: r.params.context()}
+	v := Volume{ID: r.id.String(), CapacityBytes: r.sizeBytes, Context: r.params.context(), Source: r.source.source()}
 	for _, node := range slices.Sorted(maps.Keys(r.publications)) {
 		v.Nodes = append(v.Nodes, r.publications[node].NodeID)
 	}

@@ -174,6 +174,8 @@ type Volume struct {
 	CapacityBytes int64
 	// Context is handed to every later call; it never changes.
 	Context map[string]string
+	// Source is what it was made from.
+	Source Source
 	// Nodes are the ids of the nodes that it is published to, sorted.
 	Nodes []string
 }

@@ -88,6 +88,6 @@ func (s *Service) reap(ctx context.Context, p *pool, key string) {
 			s.log(r.id).WithError(err).WithField("dataset", r.dataset.Name).Warn("a deleted volume that nothing needs any more could not be destroyed yet")
 			return
 		}
-		key = p.index.forget(key)
+		key = p.index.reaped(key)
 	}
 }

@@ -46,7 +46,9 @@ type Host struct {
 
 	mu    sync.Mutex
 	disks map[string]*Disk // by zvol
-	minor uint32
+	// images are what is on the snapshots of zvols, by full name.
+	images map[string]image
+	minor  uint32
 }
 
 // New returns a host with the pool tank and the parent dataset tank/csi. It
@@ -63,7 +65,7 @@ func New(t testing.TB) *Host {
 			t.Error(err)
 		}
 	})
-	h := &Host{dir: dir, Configfs: configfsfake.New(), disks: map[string]*Disk{}}
+	h := &Host{dir: dir, Configfs: configfsfake.New(), disks: map[string]*Disk{}, images: map[string]image{}}
 	h.Writes = configfsfake.Inject(h.Configfs)
 	h.Pool = zfsfake.New("tank", PoolBytes, dir)
 	if h.Naming, err = ident.NewNaming("iqn.2026-01.io.github.tarn-csi", "main"); err != nil {

@@ -44,6 +44,9 @@ func (z ZFS) Destroy(ctx context.Context, name string) error {
 // Rename implements volume.ZFS.
 func (z ZFS) Rename(ctx context.Context, from, to string) error {
 	err := z.ZFS.Rename(ctx, from, to)
+	if err == nil {
+		z.host.moveImages(from, to)
+	}
 	if err == nil && z.host.disk(from) {
 		z.host.moveDisk(from, to)
 	}
