@@ -156,15 +156,18 @@ func (o *origin) bareClone(d zfs.Dataset) bool {
 	return d.Bytes("usedbydataset") == 0
 }
 
-// grow gives a volume that was made from a smaller source the size that it was
-// to have.
+// grow gives a volume that was made from a source the size and the reservation
+// that it was to have, where its making was cut off before.
 func (c creation) grow(ctx context.Context, r *record) error {
-	if c.from == nil || r.sizeBytes >= r.createdBytes {
+	short := r.sizeBytes < r.createdBytes
+	unreserved := !r.params.Thin && r.dataset.Bytes("refreservation") == 0
+	if c.from == nil || !short && !unreserved {
 		return nil
 	}
-	if err := c.cfg.ZFS.SetAll(ctx, r.dataset.Name, sizeSettings(r.params, r.createdBytes)); err != nil {
+	bytes := max(r.sizeBytes, r.createdBytes)
+	if err := c.cfg.ZFS.SetAll(ctx, r.dataset.Name, sizeSettings(r.params, bytes)); err != nil {
 		return describe(err, "grow volume %s", c.id)
 	}
-	r.sizeBytes = r.createdBytes
+	r.sizeBytes = bytes
 	return nil
 }

@@ -33,6 +33,7 @@ func sized(r volume.CreateRequest, required, limit int64) volume.CreateRequest {
 func (e *env) write(name, protocol, data string) {
 	e.t.Helper()
 	if protocol == volume.ISCSI {
+		must(e.t, e.Pool.Write(parent+"/"+name, 1<<20))
 		e.Disk("/dev/zvol/" + parent + "/" + name).Write([]byte(data))
 		return
 	}
@@ -119,7 +120,7 @@ func TestSizeOfAClone(t *testing.T) {
 			{1 << 60, 0, 0},
 		} {
 			for _, s := range []volume.Source{ofSnapshot("tank/v@s"), ofVolume("tank/v")} {
-				name := fmt.Sprint("c", i, len(s.VolumeID))
+				name := fmt.Sprintf("c%d-%d", i, len(s.VolumeID))
 				r := sized(from(request(name, protocol), s), c.required, c.limit)
 				v, err := e.Create(t.Context(), r)
 				if c.want == 0 {

@@ -95,7 +95,7 @@ func (s *Service) publish(ctx context.Context, p *pool, r *record, node ident.No
 		if err != nil {
 			return nil, err
 		}
-		if err := s.cfg.ZFS.Set(ctx, r.dataset.Name, zfs.Setting{Name: propNode + node.Name, Value: string(value)}); err != nil {
+		if err := s.mark(ctx, r, zfs.Setting{Name: propNode + node.Name, Value: string(value)}); err != nil {
 			return nil, describe(err, "publish volume %s to %s", r.id, node.Name)
 		}
 		r.publications[node.Name] = wanted
@@ -104,6 +104,16 @@ func (s *Service) publish(ctx context.Context, p *pool, r *record, node ident.No
 		return nil, err
 	}
 	return s.publishContext(p, r, node.Name, wanted), nil
+}
+
+// mark sets the property of a publication. A clone is made with canmount=noauto,
+// as nothing else keeps zfs-clone(8) from mounting it; from its first publication
+// on, a boot mounts it before the NFS server is there, like any other volume.
+func (s *Service) mark(ctx context.Context, r *record, publication zfs.Setting) error {
+	if v, _ := r.dataset.Own("canmount"); v != "noauto" {
+		return s.cfg.ZFS.Set(ctx, r.dataset.Name, publication)
+	}
+	return s.cfg.ZFS.SetAll(ctx, r.dataset.Name, []zfs.Setting{{Name: "canmount", Value: "on"}, publication})
 }
 
 // admits refuses a publication that contradicts the ones that exist.

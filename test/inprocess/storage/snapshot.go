@@ -10,20 +10,21 @@ import (
 
 // image is what a disk held when its snapshot was taken.
 type image struct {
-	fsType string
-	data   []byte
+	fsType  string
+	fsBytes int64
+	data    []byte
 }
 
 func (d *Disk) image() image {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return image{fsType: d.fsType, data: slices.Clone(d.data)}
+	return image{fsType: d.fsType, fsBytes: d.fsBytes, data: slices.Clone(d.data)}
 }
 
 func (d *Disk) load(i image) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fsType, d.data = i.fsType, slices.Clone(i.data)
+	d.fsType, d.fsBytes, d.data = i.fsType, i.fsBytes, slices.Clone(i.data)
 }
 
 // Snapshot implements volume.ZFS: what is on the disks is kept.
