@@ -12,11 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -114,43 +112,14 @@ func New(log logrus.FieldLogger) *Runner {
 //
 // The error is an *Error, whose Err is ctx's error when ctx ended first.
 func (r *Runner) Run(ctx context.Context, c Cmd) ([]byte, error) {
-	line := c.mask(c.Tool + " " + strings.Join(c.Args, " "))
 	if err := ctx.Err(); err != nil {
-		return nil, &Error{Line: line, Code: -1, Err: err}
-	}
-	cmd := exec.CommandContext(ctx, c.Tool, c.Args...)
-	cmd.Env = environment()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
-	cmd.WaitDelay = pipeGrace
-	cmd.ExtraFiles = c.ExtraFiles
-	if c.Stdin != nil {
-		cmd.Stdin = bytes.NewReader(c.Stdin)
+		return nil, c.notStarted(err)
 	}
 	var stdout bytes.Buffer
-	stderr := tail{limit: maxStderrBytes}
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-
-	done := r.Track(c.Tool, c.mask(verb(c.Args)), line)
-	err := cmd.Run()
-	if cmd.Process != nil && ctx.Err() != nil {
-		endGroup(cmd.Process.Pid)
+	k, err := r.start(ctx, c, c.input(), &stdout)
+	if err == nil {
+		err = k.wait(ctx)
 	}
-	if errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
-		err = nil // it ended well and left a daemon that holds its pipes
-	}
-	if err != nil {
-		e := &Error{Line: line, Code: -1, Stderr: c.complaint(&stderr), Err: err}
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			e.Code = exit.ExitCode()
-		}
-		if ctx.Err() != nil {
-			e.Code, e.Err = -1, ctx.Err()
-		}
-		err = e
-	}
-	done(err)
 	return stdout.Bytes(), err
 }
 

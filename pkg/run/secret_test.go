@@ -42,8 +42,9 @@ func TestC58SecretsAreInNoLogErrorOrList(t *testing.T) {
 
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
-				c.cmd.Secrets = []string{"", sentinel}
-				_, err := r.Run(ctx, c.cmd)
+				cmd := c.cmd
+				cmd.Secrets = []string{"", sentinel}
+				_, err := r.Run(ctx, cmd)
 				if (err != nil) != c.fail {
 					t.Fatalf("got %v", err)
 				}
