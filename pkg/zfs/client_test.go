@@ -32,6 +32,15 @@ func (s *script) Run(_ context.Context, c run.Cmd) ([]byte, error) {
 	return nil, errors.New("unexpected")
 }
 
+func (s *script) Pipe(ctx context.Context, from, to run.Cmd) ([]byte, error) {
+	_, fromErr := s.Run(ctx, from)
+	out, toErr := s.Run(ctx, to)
+	if fromErr != nil || toErr != nil {
+		return out, &run.PipeError{From: fromErr, To: toErr}
+	}
+	return out, nil
+}
+
 func (s *script) Track(string, string, string) func(error) { return func(error) {} }
 
 func scripted(t *testing.T, answers map[string]string) (*Client, *script) {
@@ -100,5 +109,18 @@ func TestRenameOfAZvolWhoseDeviceIsNotThereYet(t *testing.T) {
 func TestDevicePathWritesBlanksAsUdevDoes(t *testing.T) {
 	if got := DevicePath("tank/a b/c"); got != "/dev/zvol/tank/a+b/c" {
 		t.Error(got)
+	}
+}
+
+func TestPartialNames(t *testing.T) {
+	for name, want := range map[string]string{"tank/a b/csi/v": "tank/a b/csi/.copy.v", "tank": ".copy.tank"} {
+		part := PartialName(name)
+		back, ok := PartialOf(part)
+		if part != want || back != name || !ok {
+			t.Errorf("%s becomes %s, and that %s, %t", name, part, back, ok)
+		}
+		if _, ok := PartialOf(name); ok {
+			t.Errorf("%s is taken for a partial one", name)
+		}
 	}
 }

@@ -168,6 +168,26 @@ func (a guestAdmin) HoldSnapshot(name string) (func(), error) {
 	}, command("zfs", "hold", "keep", name)
 }
 
+// MakePartial cuts the stream in the middle, which has to be of some 100 KiB.
+func (guestAdmin) MakePartial(snapshot string, s zfs.Spec) error {
+	var whole, stderr bytes.Buffer
+	send := exec.Command("zfs", "send", "-L", "-e", "-c", snapshot)
+	send.Stdout = &whole
+	if err := send.Run(); err != nil {
+		return err
+	}
+	args := []string{"receive", "-s", "-u"}
+	for _, p := range s.Properties {
+		args = append(args, "-o", p.Name+"="+p.Value)
+	}
+	receive := exec.Command("zfs", append(args, zfs.PartialName(s.Name))...)
+	receive.Stdin, receive.Stderr = bytes.NewReader(whole.Bytes()[:whole.Len()/2]), &stderr
+	if err := receive.Run(); err == nil || !strings.Contains(stderr.String(), "Partially received snapshot is saved") {
+		return fmt.Errorf("receive of half a stream: %v: %s", err, &stderr)
+	}
+	return nil
+}
+
 // Receive replaces a dataset by what `zfs send -p` and `zfs receive` make of it.
 func (a guestAdmin) Receive(name string) error {
 	if err := command("zfs", "snapshot", name+"@send"); err != nil {

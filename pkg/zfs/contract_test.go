@@ -25,7 +25,7 @@ type rule struct {
 // rules are all of them.
 var rules = [][]rule{
 	createRules, destroyRules, propertyRules, readRules, renameRules, spaceRules, mountRules, emptyRules, keyRules,
-	snapshotRules, deferRules, cloneRules, setAllRules,
+	snapshotRules, deferRules, cloneRules, setAllRules, copyRules,
 }
 
 // subject is what is tested: a Client on the real ZFS, or the fake.
@@ -41,6 +41,8 @@ type subject interface {
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
 	DestroyLater(ctx context.Context, snapshot string) error
+	Copy(ctx context.Context, snapshot string, s zfs.Spec) error
+	DropCopy(ctx context.Context, dataset string) error
 	SetAll(ctx context.Context, name string, list []zfs.Setting) error
 	Available(ctx context.Context, dataset string) (int64, error)
 	MountedAt(ctx context.Context, dataset string) (string, bool, error)
@@ -58,6 +60,8 @@ type admin interface {
 	Receive(name string) error
 	TakeSnapshot(name string) error
 	MakeClone(snapshot, name string) error
+	// MakePartial leaves what a Copy leaves that is killed in the middle.
+	MakePartial(snapshot string, s zfs.Spec) error
 	HoldSnapshot(name string) (func(), error)
 	Write(name string, bytes int64) error
 	// WriteLast writes the last byte of a zvol.

@@ -63,13 +63,13 @@ func causeOf(text, name string, others []string) error {
 	case strings.HasPrefix(text, "property '") && strings.Contains(text, "specified multiple times"),
 		strings.Contains(text, "property cannot be inherited"), strings.HasPrefix(text, "invalid property '"):
 		return ErrBadValue
-	// `zfs snapshot` leaves out what it is about where it is about all of them.
-	case strings.HasPrefix(text, "cannot create snapshots : multiple snapshots of same fs"),
-		strings.HasPrefix(text, "cannot create snapshots : this property"):
-		return ErrBadValue
 	// libzfs aborts on a value that does not fit into its buffer.
 	case strings.HasPrefix(text, "internal error: ") && strings.HasSuffix(text, "Argument list too long"):
 		return ErrBadValue
+	}
+	// `zfs snapshot` names nothing where it speaks of all that were to be taken.
+	if about, ok := strings.CutPrefix(text, "cannot create snapshots : "); ok {
+		return causeIn(about)
 	}
 	about, ok := after(text, name)
 	if ok && about == notThere {
@@ -89,6 +89,11 @@ func causeOf(text, name string, others []string) error {
 	if !ok {
 		return nil
 	}
+	return causeIn(about)
+}
+
+// causeIn reads what is said about the dataset.
+func causeIn(about string) error {
 	for _, c := range causes {
 		for _, word := range c.words {
 			if strings.Contains(about, word) {
@@ -115,6 +120,7 @@ var causes = []struct {
 		"must be", "invalid ", "bad numeric value", "size is less than current used", "too long", "cannot be zero",
 		"does not apply to datasets of this type", "is readonly", "delimiter", "slash in name", "reference, '",
 		"cannot be a descendant", "can not be modified", "only allowed on volumes", "target pools differ",
+		"multiple snapshots of same fs",
 	}},
 }
 

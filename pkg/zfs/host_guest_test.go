@@ -54,6 +54,21 @@ func TestGuestNoCommandReadsTheExportsAgain(t *testing.T) {
 	step("unmount", w.Unmount(ctx, dir))
 	_, err := w.LooksEmpty(ctx, w.get(w.at("w")))
 	step("look", err)
+	w.must(w.admin.Write(w.at("w"), 1<<20))
+	step("snapshot", w.Snapshot(ctx, zfs.SnapshotSpec{Names: []string{w.at("w@s")}, Properties: settings("tarn:name=s")}))
+	step("clone", w.Clone(ctx, w.at("w@s"), zfs.Spec{Name: w.at("c"), Properties: settings("refquota=104857600", "sharenfs=off")}))
+	step("set canmount", w.SetAll(ctx, w.at("c"), settings("canmount=on", "tarn:name=c")))
+	step("rename a snapshot", w.Rename(ctx, w.at("w@s"), w.at("w@hidden")))
+	step("destroy later", w.DestroyLater(ctx, w.at("w@hidden")))
+	step("destroy a clone", w.Destroy(ctx, w.at("c")))
+	step("snapshot", w.Snapshot(ctx, zfs.SnapshotSpec{Names: []string{w.at("w@s")}}))
+	step("copy", w.Copy(ctx, w.at("w@s"), zfs.Spec{Name: w.at("d"), Properties: settings("refquota=104857600", "sharenfs=off")}))
+	half := zfs.Spec{Name: w.at("e"), Properties: settings("refquota=104857600", "sharenfs=off")}
+	step("half a copy", w.admin.MakePartial(w.at("w@s"), half))
+	step("the rest of a copy", w.Copy(ctx, w.at("w@s"), half))
+	step("half a copy", w.admin.MakePartial(w.at("w@s"), zfs.Spec{Name: w.at("f")}))
+	step("drop a copy", w.DropCopy(ctx, w.at("f")))
+	step("destroy a snapshot", w.Destroy(ctx, w.at("w@s")))
 	step("destroy", w.Destroy(ctx, w.at("w")))
 	step("create", w.Create(ctx, zfs.Spec{Name: w.at("z"), VolumeBytes: 16 << 20}))
 	step("rename", w.Rename(ctx, w.at("z"), w.at("y")))
@@ -155,6 +170,7 @@ func TestGuestSuspendedPool(t *testing.T) {
 	t.Cleanup(func() { _ = command("zpool", "destroy", "-f", pool) })
 	c := newClient(t)
 	must(c.Create(t.Context(), zfs.Spec{Name: pool + "/v", Properties: settings("tarn:name=x")}))
+	must(c.Snapshot(t.Context(), zfs.SnapshotSpec{Names: []string{pool + "/v@s"}}))
 
 	must(command("dmsetup", "wipe_table", mapping))
 	healed := false
@@ -190,6 +206,12 @@ func TestGuestSuspendedPool(t *testing.T) {
 		"set":       func() error { return c.Set(t.Context(), pool+"/v", zfs.Setting{Name: "tarn:x", Value: "1"}) },
 		"inherit":   func() error { return c.Inherit(t.Context(), pool+"/v", "tarn:name") },
 		"rename":    func() error { return c.Rename(t.Context(), pool+"/v", pool+"/w") },
+		"snapshot":  func() error { return c.Snapshot(t.Context(), zfs.SnapshotSpec{Names: []string{pool + "/v@t"}}) },
+		"snapshots": func() error { _, err := c.Snapshots(t.Context(), pool); return err },
+		"clone":     func() error { return c.Clone(t.Context(), pool+"/v@s", zfs.Spec{Name: pool + "/c"}) },
+		"copy":      func() error { return c.Copy(t.Context(), pool+"/v@s", zfs.Spec{Name: pool + "/c"}) },
+		"later":     func() error { return c.DestroyLater(t.Context(), pool+"/v@s") },
+		"set all":   func() error { return c.SetAll(t.Context(), pool+"/v", settings("tarn:x=1", "tarn:y=2")) },
 	} {
 		if err := call(); !errors.Is(err, zfs.ErrSuspended) {
 			t.Errorf("%s on a suspended pool: %v", what, err)
@@ -205,4 +227,40 @@ func TestGuestSuspendedPool(t *testing.T) {
 	if d, err := c.Get(t.Context(), pool+"/v"); err != nil {
 		t.Errorf("%v, %v", d, err)
 	}
+}
+
+// A copy ends with its caller, and leaves nothing that runs and nothing that looks
+// whole.
+func TestGuestCopyThatIsCutOffAnywhere(t *testing.T) {
+	w := guestWorld(t)
+	w.must(w.admin.Make(w.at("v")), w.admin.Write(w.at("v"), 64<<20))
+	w.snap("v@s")
+	spec := zfs.Spec{Name: w.at("c"), Properties: settings("tarn:name=c", "refquota=104857600")}
+	cut := 0
+	for pause := 10 * time.Millisecond; ; pause = pause * 3 / 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), pause)
+		err := w.Copy(ctx, w.at("v@s"), spec)
+		cancel()
+		if running, err := output("pgrep", "-c", "^zfs$"); err == nil {
+			t.Fatalf("after %v: %s of zfs run", pause, running)
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("after %v: %v", pause, err)
+		}
+		_, err = w.Get(t.Context(), spec.Name)
+		if !errors.Is(err, zfs.ErrNotExist) {
+			t.Fatalf("after %v there is a dataset of that name: %v", pause, err)
+		}
+		if d, err := w.Get(t.Context(), zfs.PartialName(spec.Name)); err == nil {
+			if _, half := d.Value("receive_resume_token"); half {
+				cut++
+			}
+		}
+	}
+	t.Logf("it was cut off %d times in the middle", cut)
+	equal(w, "refquota", w.whole(spec.Name, w.at("v@s")).Bytes("refquota"), 100<<20)
+	w.must(w.Mount(t.Context(), spec.Name, filepath.Join(w.dir, "c"), true), command("cmp", filepath.Join(w.dir, "v", "data"), filepath.Join(w.dir, "c", "data")))
 }

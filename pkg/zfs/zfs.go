@@ -24,6 +24,7 @@ const killGrace = 5 * time.Second
 // Runner starts children; *run.Runner is one.
 type Runner interface {
 	Run(ctx context.Context, c run.Cmd) ([]byte, error)
+	Pipe(ctx context.Context, from, to run.Cmd) ([]byte, error)
 	// Track lists a child that go-zfs starts.
 	Track(tool, verb, line string) func(error)
 }

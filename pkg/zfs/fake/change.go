@@ -298,6 +298,9 @@ func (f *ZFS) apply(n *node, name, value string) error {
 	bytes, _ := strconv.ParseInt(value, 10, 64)
 	switch name {
 	case "volsize":
+		if n.receiving != nil {
+			return refuse(zfs.ErrBusy, "cannot set property for '%s': dataset is busy", n.name)
+		}
 		n.volBytes = bytes // what is past the end is lost without a question
 		return nil
 	case "refquota":

@@ -67,9 +67,10 @@ type node struct {
 	// volBytes and blockBytes are of a zvol.
 	volBytes, blockBytes int64
 	blockSource          string
-	// clones counts the datasets made from this snapshot; origin is the
-	// snapshot that this dataset was made from.
+	// origin is the snapshot that this dataset was cloned from.
 	origin *node
+	// receiving is the snapshot that not all has come of.
+	receiving *node
 
 	created time.Time
 	txg     uint64

@@ -124,6 +124,7 @@ func (f *ZFS) properties(n *node) map[string]zfs.Property {
 	}
 	all["used"] = bytes(f.used(n))
 	all["available"] = bytes(f.available(n))
+	all["receive_resume_token"] = n.token()
 	all["usedbydataset"] = bytes(n.unique)
 	all["usedbyrefreservation"] = bytes(max(0, n.number("refreservation")-n.unique))
 	if n.origin != nil {
@@ -139,6 +140,9 @@ func (f *ZFS) properties(n *node) map[string]zfs.Property {
 	}
 	if n.typ == zfs.Volume {
 		all["volsize"] = zfs.Property{Value: strconv.FormatInt(n.volBytes, 10), Source: "local"}
+		if n.receiving != nil {
+			all["volsize"] = zfs.Property{Value: "0", Source: "default"}
+		}
 		all["volblocksize"] = zfs.Property{Value: strconv.FormatInt(n.blockBytes, 10), Source: n.blockSource}
 		return all
 	}

@@ -59,6 +59,9 @@ func (f *ZFS) takeSnapshots(s zfs.SnapshotSpec) error {
 		if f.nodes[name] != nil {
 			return refuse(zfs.ErrExists, "cannot create snapshot '%s': dataset already exists", name)
 		}
+		if n.receiving != nil {
+			return refuse(zfs.ErrBusy, "cannot create snapshot '%s': dataset is busy", name)
+		}
 		// A reservation holds for what no snapshot shares, so it has to be found
 		// once more (dsl_dataset_snapshot_reserve_space).
 		if min(n.unique, n.number("refreservation")) > f.room(n) {
