@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
 	csiv0 "github.com/tarn-csi/tarn/proto/csi/v0"
 	"github.com/tarn-csi/tarn/test/harness"
 )
@@ -51,14 +53,48 @@ func TestProcessBudgets(t *testing.T) {
 		if !ok {
 			continue
 		}
+		word := strings.Fields(k.name)[0]
 		var l *live
-		measure(k.name+" CreateVolume", b.create, func() { l = create(t, k, "budget-"+strings.Fields(k.name)[0]) })
+		measure(k.name+" CreateVolume", b.create, func() { l = create(t, k, "budget-"+word) })
 		measure(k.name+" ControllerPublishVolume", b.publish, l.publish)
 		measure(k.name+" ListVolumes", 1, func() {
 			must[*csiv0.ListVolumesResponse](t, "ListVolumes")(controller().ListVolumes(deadline(t), &csiv0.ListVolumesRequest{}))
 		})
 		measure(k.name+" ControllerUnpublishVolume", b.unpublish, l.unpublish)
+		var snapshot string
+		measure(k.name+" CreateSnapshot", 2, func() {
+			snapshot = must[*csi.CreateSnapshotResponse](t, "CreateSnapshot")(controllerV1().CreateSnapshot(deadline(t),
+				&csi.CreateSnapshotRequest{Name: "budget-" + word, SourceVolumeId: l.id})).GetSnapshot().GetSnapshotId()
+		})
+		deleteSnapshot := func() {
+			must[*csi.DeleteSnapshotResponse](t, "DeleteSnapshot")(controllerV1().DeleteSnapshot(deadline(t), &csi.DeleteSnapshotRequest{SnapshotId: snapshot}))
+		}
+		var restored, cloned *live
+		measure(k.name+" CreateVolume from a snapshot", 3, func() {
+			restored = createV1(t, k, "budget-r-"+word, 2*k.sizeBytes, fromSnapshot(snapshot), nil)
+		})
+		measure(k.name+" CreateVolume from a volume", 4, func() {
+			cloned = createV1(t, k, "budget-c-"+word, k.sizeBytes, fromVolume(l.id), nil)
+		})
+		measure(k.name+" ListSnapshots", 1, func() {
+			must[*csi.ListSnapshotsResponse](t, "ListSnapshots")(controllerV1().ListSnapshots(deadline(t), &csi.ListSnapshotsRequest{}))
+		})
+		measure(k.name+" ControllerExpandVolume", 2, func() {
+			must[*csi.ControllerExpandVolumeResponse](t, "ControllerExpandVolume")(controllerV1().ControllerExpandVolume(deadline(t),
+				&csi.ControllerExpandVolumeRequest{VolumeId: l.id, CapacityRange: &csi.CapacityRange{RequiredBytes: 3 * k.sizeBytes}}))
+		})
+		measure(k.name+" DeleteSnapshot with a clone", 3, deleteSnapshot)
+		measure(k.name+" DeleteVolume of a clone", 3, restored.remove)
+		measure(k.name+" DeleteVolume of the last clone but one", 3, cloned.remove)
 		measure(k.name+" DeleteVolume", b.remove, l.remove)
+
+		l = create(t, k, "budget-"+word)
+		measure(k.name+" CreateSnapshot again", 2, func() {
+			snapshot = must[*csi.CreateSnapshotResponse](t, "CreateSnapshot")(controllerV1().CreateSnapshot(deadline(t),
+				&csi.CreateSnapshotRequest{Name: "budget-" + word, SourceVolumeId: l.id})).GetSnapshot().GetSnapshotId()
+		})
+		measure(k.name+" DeleteVolume with a snapshot", 3, l.remove)
+		measure(k.name+" DeleteSnapshot, the last of a deleted volume", 3, deleteSnapshot)
 	}
 }
 

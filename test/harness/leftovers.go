@@ -19,7 +19,8 @@ func State(p Pool, dir string) ([]string, error) {
 	out, err := exec.Command("zfs", "list", "-H", "-o", "name", "-t", "all", "-r", p.Parent()).Output()
 	if err == nil {
 		for line := range strings.Lines(string(out)) {
-			if name := strings.TrimSpace(line); name != p.Parent() {
+			name := strings.TrimSpace(line)
+			if below, ok := strings.CutPrefix(name, p.Parent()+"/"); ok && !Container(below) {
 				list = append(list, "dataset "+name)
 			}
 		}
@@ -59,6 +60,11 @@ func State(p Pool, dir string) ([]string, error) {
 	slices.Sort(list)
 	return list, nil
 }
+
+// Container reports that a dataset below the parent is not of a volume: once
+// made, the place for deleted volumes that have dependents stays, and so does
+// that for unfinished copies.
+func Container(below string) bool { return below == ".tombstones" || below == ".incoming" }
 
 // NothingLeft reports what is there now and was not before.
 func NothingLeft(p Pool, dir string, before []string) error {

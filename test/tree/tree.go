@@ -77,6 +77,7 @@ func Check(t *rapid.T, w World) {
 		w: w, controller: csi.NewControllerClient(w.Conn), group: csi.NewGroupControllerClient(w.Conn),
 		volumes: map[string]*volume{}, snapshots: map[string]*snapshot{}, members: map[string][]*snapshot{}, groupIDs: map[string]string{},
 	}
+	m.clear(t)
 	before, err := w.Left()
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +102,35 @@ func Check(t *rapid.T, w World) {
 	}
 	if !slices.Equal(before, after) {
 		t.Fatalf("left behind:\nbefore %q\nafter  %q", before, after)
+	}
+}
+
+// clear deletes what a run that failed has left, so that rapid can try a shorter
+// one.
+func (m *machine) clear(t *rapid.T) {
+	ctx, cancel := m.ctx()
+	defer cancel()
+	snapshots, err := m.controller.ListSnapshots(ctx, &csi.ListSnapshotsRequest{})
+	want(t, "ListSnapshots", err, codes.OK)
+	groups := map[string][]string{}
+	for _, e := range snapshots.GetEntries() {
+		id, group := e.GetSnapshot().GetSnapshotId(), e.GetSnapshot().GetGroupSnapshotId()
+		if group != "" {
+			groups[group] = append(groups[group], id)
+			continue
+		}
+		_, err := m.controller.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: id})
+		want(t, "DeleteSnapshot "+id, err, codes.OK)
+	}
+	for id, members := range groups {
+		_, err := m.group.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: id, SnapshotIds: members})
+		want(t, "DeleteVolumeGroupSnapshot "+id, err, codes.OK)
+	}
+	volumes, err := m.controller.ListVolumes(ctx, &csi.ListVolumesRequest{})
+	want(t, "ListVolumes", err, codes.OK)
+	for _, e := range volumes.GetEntries() {
+		_, err := m.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: e.GetVolume().GetVolumeId()})
+		want(t, "DeleteVolume", err, codes.OK)
 	}
 }
 

@@ -1,0 +1,142 @@
+//go:build guest
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tarn-csi/tarn/test/harness"
+)
+
+// fewVolumes and manyVolumes are between which no call may become dearer; more
+// than these are what TARN_VOLUMES says.
+const (
+	fewVolumes  = 10
+	manyVolumes = 50
+	fillCallers = 16
+)
+
+// What CreateVolume, ControllerPublishVolume, CreateSnapshot and the calls that
+// undo them start, and what those read of ZFS, does not depend on what else is
+// in the pool.
+func TestCostDoesNotGrow(t *testing.T) {
+	many := manyVolumes
+	if s := os.Getenv("TARN_VOLUMES"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n <= fewVolumes {
+			t.Fatalf("TARN_VOLUMES is %q, and must be a number above %d", s, fewVolumes)
+		}
+		many = n
+	}
+	t.Cleanup(func() { fill(t, 0, many, emptyOne) })
+	fill(t, 0, fewVolumes, fillOne)
+	few := costs(t)
+	fill(t, fewVolumes, many, fillOne)
+	for i, more := range costs(t) {
+		if !slices.Equal(few[i], more) {
+			t.Errorf("with %d volumes and snapshots in the pool:\n\t%s\nwith %d:\n\t%s",
+				fewVolumes, strings.Join(few[i], "\n\t"), many, strings.Join(more, "\n\t"))
+		}
+	}
+}
+
+func fill(t *testing.T, from, to int, do func(t *testing.T, i int) error) {
+	t.Helper()
+	var group errgroup.Group
+	group.SetLimit(fillCallers)
+	for i := from; i < to; i++ {
+		group.Go(func() error { return do(t, i) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fillOne(t *testing.T, i int) error {
+	k := kinds[0]
+	v, err := controllerV1().CreateVolume(t.Context(), &csi.CreateVolumeRequest{
+		Name: fmt.Sprintf("fill-%d", i), CapacityRange: &csi.CapacityRange{RequiredBytes: k.sizeBytes}, Parameters: k.parameters,
+		VolumeCapabilities: []*csi.VolumeCapability{k.capabilityV1()}})
+	if err != nil {
+		return err
+	}
+	_, err = controllerV1().CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{
+		Name: fmt.Sprintf("fill-s-%d", i), SourceVolumeId: v.GetVolume().GetVolumeId()})
+	return err
+}
+
+// emptyOne undoes fillOne; the test's own context has ended by then.
+func emptyOne(_ *testing.T, i int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), rpcTimeout)
+	defer cancel()
+	if _, err := controllerV1().DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: fmt.Sprintf("p/fill-%d@fill-s-%d", i, i)}); err != nil {
+		return err
+	}
+	_, err := controllerV1().DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: fmt.Sprintf("p/fill-%d", i)})
+	return err
+}
+
+// costs are the commands of each call, and how many lines each of them read.
+func costs(t *testing.T) [][]string {
+	t.Helper()
+	watch, err := harness.WatchChildren(host.daemon.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	var list [][]string
+	measure := func(what string, call func()) {
+		t.Helper()
+		if _, _, err := watch.Take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		logged := len(host.daemon.Log())
+		call()
+		direct, _, err := watch.Take(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, append([]string{what, fmt.Sprintf("%d processes", len(direct))}, readBy(host.daemon.Log()[logged:])...))
+	}
+	for _, k := range []kind{kinds[0], kinds[3]} {
+		var l *live
+		measure(k.name+" CreateVolume", func() { l = create(t, k, "cost") })
+		measure(k.name+" ControllerPublishVolume", l.publish)
+		measure(k.name+" ControllerUnpublishVolume", l.unpublish)
+		measure(k.name+" CreateSnapshot", func() {
+			must[*csi.CreateSnapshotResponse](t, "CreateSnapshot")(controllerV1().CreateSnapshot(deadline(t),
+				&csi.CreateSnapshotRequest{Name: "cost", SourceVolumeId: l.id}))
+		})
+		measure(k.name+" DeleteSnapshot", func() {
+			must[*csi.DeleteSnapshotResponse](t, "DeleteSnapshot")(controllerV1().DeleteSnapshot(deadline(t),
+				&csi.DeleteSnapshotRequest{SnapshotId: l.id + "@cost"}))
+		})
+		measure(k.name+" DeleteVolume", l.remove)
+	}
+	return list
+}
+
+// ended is a line of the daemon's log about a child that has ended.
+var ended = regexp.MustCompile(`msg="child ended" command="?(zfs [a-z]+).* lines=(\d+)`)
+
+// readBy are the zfs commands in a piece of the daemon's log and how many lines
+// each printed.
+func readBy(log string) []string {
+	var list []string
+	for line := range strings.Lines(log) {
+		if m := ended.FindStringSubmatch(line); m != nil {
+			list = append(list, fmt.Sprintf("%s: %s lines", m[1], m[2]))
+		}
+	}
+	return list
+}
