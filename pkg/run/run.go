@@ -119,6 +119,7 @@ func (r *Runner) Run(ctx context.Context, c Cmd) ([]byte, error) {
 	k, err := r.start(ctx, c, c.input(), &stdout)
 	if err == nil {
 		err = k.wait(ctx)
+		r.log.WithFields(logrus.Fields{"command": c.line(), "lines": bytes.Count(stdout.Bytes(), []byte("\n"))}).Debug("child said")
 	}
 	return stdout.Bytes(), err
 }

@@ -126,15 +126,15 @@ func costs(t *testing.T) [][]string {
 	return list
 }
 
-// ended is a line of the daemon's log about a child that has ended.
-var ended = regexp.MustCompile(`msg="child ended" command="?(zfs [a-z]+).* lines=(\d+)`)
+// said is a line of the daemon's log about what a child printed.
+var said = regexp.MustCompile(`msg="child said" command="(zfs [a-z]+) .*" lines=(\d+)`)
 
 // readBy are the zfs commands in a piece of the daemon's log and how many lines
 // each printed.
 func readBy(log string) []string {
 	var list []string
 	for line := range strings.Lines(log) {
-		if m := ended.FindStringSubmatch(line); m != nil {
+		if m := said.FindStringSubmatch(line); m != nil {
 			list = append(list, fmt.Sprintf("%s: %s lines", m[1], m[2]))
 		}
 	}
