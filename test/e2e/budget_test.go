@@ -53,7 +53,7 @@ func TestProcessBudgets(t *testing.T) {
 		if !ok {
 			continue
 		}
-		word := strings.Fields(k.name)[0]
+		word := k.word()
 		var l *live
 		measure(k.name+" CreateVolume", b.create, func() { l = create(t, k, "budget-"+word) })
 		measure(k.name+" ControllerPublishVolume", b.publish, l.publish)

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,7 +56,7 @@ func filesystemBytes(t *testing.T, path string) int64 {
 func TestClonesBesideTheirSource(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			word := filepath.Base(k.name)
+			word := k.word()
 			source := create(t, k, "source-"+word)
 			source.up()
 			writeFile(t, source.data(), "first")
@@ -95,7 +97,7 @@ func TestClonesBesideTheirSource(t *testing.T) {
 func TestExpandInUse(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			l := create(t, k, "grow-"+filepath.Base(k.name))
+			l := create(t, k, "grow-"+k.word())
 			l.up()
 			writeFile(t, l.data(), "kept")
 			sessions, err := filepath.Glob("/sys/class/iscsi_session/session*")
@@ -118,8 +120,8 @@ func TestExpandInUse(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer f.Close()
-				if end, err := f.Seek(0, 2); err != nil || end != size {
+				end, err := f.Seek(0, io.SeekEnd)
+				if err = errors.Join(err, f.Close()); err != nil || end != size {
 					t.Errorf("the device has %d bytes, %v, want %d", end, err, size)
 				}
 			} else if is := filesystemBytes(t, l.target()); is < size*8/10 {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,9 @@ var kinds = []kind{
 	{name: "iscsi xfs", parameters: map[string]string{"protocol": "iscsi", "fsType": "xfs"}, fsType: "xfs", sizeBytes: 640 << 20},
 	{name: "iscsi block", parameters: map[string]string{"protocol": "iscsi"}, block: true, multiNode: true, sizeBytes: 64 << 20},
 }
+
+// word is the kind's short name.
+func (k kind) word() string { return k.name[strings.LastIndexByte(k.name, ' ')+1:] }
 
 func (k kind) capability() *csiv0.VolumeCapability {
 	c := &csiv0.VolumeCapability{AccessMode: &csiv0.VolumeCapability_AccessMode{Mode: csiv0.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}

@@ -171,7 +171,7 @@ func TestMultipath(t *testing.T) {
 	services(t, "start", "multipath")
 	defer services(t, "stop", "multipath")
 	for _, k := range []kind{kinds[1], kinds[3]} {
-		l := create(t, k, "mpath-"+strings.Fields(k.name)[1])
+		l := create(t, k, "mpath-"+k.word())
 		l.up()
 		want := []byte("through the map")
 		flags := os.O_RDWR | os.O_CREATE
