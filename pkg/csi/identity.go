@@ -39,6 +39,7 @@ func (s *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	}
 	if s.Controller {
 		add(csi.PluginCapability_Service_CONTROLLER_SERVICE)
+		add(csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{
 			VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}})
 	}

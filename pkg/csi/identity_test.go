@@ -17,12 +17,13 @@ func TestIdentity(t *testing.T) {
 	for _, controller := range []bool{false, true} {
 		s.Controller = controller
 		r, err := s.GetPluginCapabilities(t.Context(), nil)
-		has := false
-		for _, c := range r.GetCapabilities() {
-			has = has || c.GetService().GetType() == csi.PluginCapability_Service_CONTROLLER_SERVICE
-		}
-		if err != nil || has != controller {
-			t.Errorf("controller %t: %v, %v", controller, r, err)
+		for _, want := range []csi.PluginCapability_Service_Type{
+			csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE,
+		} {
+			has := slices.ContainsFunc(r.GetCapabilities(), func(c *csi.PluginCapability) bool { return c.GetService().GetType() == want })
+			if err != nil || has != controller {
+				t.Errorf("controller %t, %s: %v, %v", controller, want, r, err)
+			}
 		}
 		online := false
 		for _, c := range r.GetCapabilities() {

@@ -15,6 +15,7 @@ func Register(server *grpc.Server, identity *Identity, controller *Controller, n
 	csiv0.RegisterIdentityServer(server, v0.NewIdentity(identity))
 	if controller != nil {
 		csi.RegisterControllerServer(server, controller)
+		csi.RegisterGroupControllerServer(server, &GroupController{Volumes: controller.Volumes})
 		csiv0.RegisterControllerServer(server, v0.NewController(controller))
 	}
 	if node != nil {

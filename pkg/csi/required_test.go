@@ -21,7 +21,7 @@ func call(method any, req proto.Message) (err error) {
 }
 
 func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testing.T) {
-	c, n := &Controller{}, &Node{}
+	c, g, n := &Controller{}, &GroupController{}, &Node{}
 	capability := &csi.VolumeCapability{AccessType: asBlock, AccessMode: writer}
 	list := []*csi.VolumeCapability{capability}
 	for _, r := range []struct {
@@ -42,6 +42,9 @@ func TestARequestWithoutARequiredFieldIsRefusedBeforeAnythingIsLookedUp(t *testi
 		{c.CreateSnapshot, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: "v"}, "name source_volume_id"},
 		{c.DeleteSnapshot, &csi.DeleteSnapshotRequest{SnapshotId: "s"}, "snapshot_id"},
 		{c.GetSnapshot, &csi.GetSnapshotRequest{SnapshotId: "s"}, "snapshot_id"},
+		{g.CreateVolumeGroupSnapshot, &csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{"v"}}, "name source_volume_ids"},
+		{g.DeleteVolumeGroupSnapshot, &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: "g"}, "group_snapshot_id"},
+		{g.GetVolumeGroupSnapshot, &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: "g"}, "group_snapshot_id"},
 		{n.NodeStageVolume, &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s", VolumeCapability: capability}, "volume_id staging_target_path volume_capability"},
 		{n.NodeUnstageVolume, &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s"}, "volume_id staging_target_path"},
 		{n.NodePublishVolume, &csi.NodePublishVolumeRequest{VolumeId: "v", TargetPath: "/t", VolumeCapability: capability}, "volume_id target_path volume_capability"},
