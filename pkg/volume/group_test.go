@@ -1,11 +1,9 @@
 package volume_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,20 +131,6 @@ func TestGroupRefusals(t *testing.T) {
 	if diff := cmp.Diff(before, e.Pool.Names()); diff != "" {
 		t.Errorf("the pool differs:\n%s", diff)
 	}
-}
-
-// A group that is too large for one property says how to go on.
-func TestGroupOfTooManyVolumes(t *testing.T) {
-	e := newEnv(t, only("iscsi"), func(c *volume.Config) { c.Operation = time.Minute })
-	var volumes []string
-	for i := range 80 {
-		v := e.create(request(fmt.Sprintf("pvc-00000000-0000-0000-0000-%012d", i), "iscsi"))
-		volumes = append(volumes, v.ID)
-	}
-	_, err := e.CreateGroup(t.Context(), "g", volumes, nil)
-	wantKind(t, err, fault.Invalid, "80 volumes", "several groups")
-	e.wantSnapshots()
-	e.group("g", volumes[:60]...)
 }
 
 // A group of deleted volumes is not mistaken for one of new volumes of their
