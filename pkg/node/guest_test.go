@@ -187,6 +187,11 @@ func (v *guestVolume) grant() exports.Grant {
 	return exports.Grant{Node: nodeName, Initiator: v.context.Initiator, CHAP: &c, ReadOnly: v.context.ReadOnly}
 }
 
+func targetOf(v *guestVolume) attach.Target {
+	c := v.context
+	return attach.Target{IQN: c.IQN, Portals: c.Portals, LUN: c.LUN, Serial: c.Serial, Initiator: c.Initiator}
+}
+
 func (v *guestVolume) destroyAtEnd() {
 	v.g.t.Cleanup(func() {
 		eventually(v.g.t, "destroying "+v.dataset, func() bool { return exec.Command("zfs", "destroy", "-r", v.dataset).Run() == nil })
