@@ -77,6 +77,59 @@ func TestReceivedValuesAreReadTwice(t *testing.T) {
 	}
 }
 
+func TestSnapshotsCannotBeForged(t *testing.T) {
+	c, s := scripted(t, map[string]string{
+		"zfs get -Hp -o name,property,value,source": "tank/v@s\torg:note\tx\treceived\ntank/w@s\ttarn:name\tevil\tlocal\ntank/v@s\tz:z\ty\treceived\n" +
+			"tank/w@s\ttarn:name\tgood\tlocal\n",
+		"zfs get -Hp -o name,property,source": "tank/v@s\torg:note\treceived\ntank/w@s\ttarn:name\tlocal\n",
+	})
+	list, err := c.Snapshots(t.Context(), "tank")
+	if err != nil || len(s.lines) != 2 || len(list) != 2 {
+		t.Fatalf("%v, %v, after %q", list, err, s.lines)
+	}
+	for _, d := range list {
+		if name, ok := d.Own("tarn:name"); ok {
+			t.Errorf("%s has a name that several claim: %s", d.Name, name)
+		}
+	}
+	// A line about what is no snapshot is none that zfs prints.
+	c, s = scripted(t, map[string]string{"zfs get -Hp -o name,property,value,source": "tank/v@s\ttarn:name\tx\tlocal\ntank/v\ttarn:name\ty\tlocal\n", "zfs get -Hp -o name,property,source": "tank/v@s\ttarn:name\tlocal\n"})
+	if list, err = c.Snapshots(t.Context(), "tank"); err != nil || len(s.lines) != 2 || len(list) != 1 {
+		t.Fatalf("%v, %v, after %q", list, err, s.lines)
+	}
+}
+
+func TestListingSnapshotsTakesOneCommand(t *testing.T) {
+	c, s := scripted(t, map[string]string{"zfs get": "tank/csi/v@s\ttarn:name\tx\tlocal\ntank/csi@s\ttarn:name\tx\tlocal\n"})
+	list, err := c.Snapshots(t.Context(), "tank/csi")
+	if err != nil || len(s.lines) != 1 || len(list) != 1 || list[0].Name != "tank/csi/v@s" {
+		t.Errorf("%v, %v, after %q", list, err, s.lines)
+	}
+}
+
+func TestCloneTakesOneCommandUnlessAReservationIsRefused(t *testing.T) {
+	c, s := scripted(t, map[string]string{"zfs clone": ""})
+	err := c.Clone(t.Context(), "tank/z@s", Spec{Name: "tank/c", VolumeBytes: 1 << 20, Properties: []Setting{{"tarn:x", "1"}}})
+	if want := "zfs clone -o volsize=1048576 -o refreservation=auto -o tarn:x=1 tank/z@s tank/c"; err != nil || len(s.lines) != 1 || s.lines[0] != want {
+		t.Errorf("%v, after %q", err, s.lines)
+	}
+	// What has another origin is not what was just made.
+	c, s = scripted(t, map[string]string{"zfs clone": "!cannot create 'tank/c': out of space", "zfs get": "tank/c\torigin\ttank/y@s\t-\n"})
+	if err := c.Clone(t.Context(), "tank/z@s", Spec{Name: "tank/c", VolumeBytes: 1 << 20}); !errors.Is(err, ErrNoSpace) || len(s.lines) != 2 {
+		t.Errorf("%v, after %q", err, s.lines)
+	}
+}
+
+func TestSnapshotSaysWhichDatasetIsMissing(t *testing.T) {
+	c, _ := scripted(t, map[string]string{"zfs snapshot": "!cannot open 'tank/w': dataset does not exist\nusage:\n\tsnapshot [-r]"})
+	if err := c.Snapshot(t.Context(), SnapshotSpec{Names: []string{"tank/v@s", "tank/w@s"}}); !errors.Is(err, ErrNotExist) {
+		t.Error(err)
+	}
+	if err := c.Snapshot(t.Context(), SnapshotSpec{Names: []string{"tank/v@s"}}); err == nil || errors.Is(err, ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 func TestNotExistNeedsAParentThatExists(t *testing.T) {
 	missing := "!cannot open 'tank/csi/v': dataset does not exist"
 	c, _ := scripted(t, map[string]string{"zfs get": missing, "zfs list": "tank/csi\n"})
