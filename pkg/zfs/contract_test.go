@@ -25,7 +25,7 @@ type rule struct {
 // rules are all of them.
 var rules = [][]rule{
 	createRules, destroyRules, propertyRules, readRules, renameRules, spaceRules, mountRules, emptyRules, keyRules,
-	snapshotRules, deferRules, cloneRules, setAllRules, copyRules,
+	snapshotRules, deferRules, cloneRules, setAllRules, copyRules, watchRules,
 }
 
 // subject is what is tested: a Client on the real ZFS, or the fake.
@@ -37,6 +37,10 @@ type subject interface {
 	Set(ctx context.Context, name string, s zfs.Setting) error
 	Inherit(ctx context.Context, name, property string) error
 	Rename(ctx context.Context, from, to string) error
+	GetWithParent(ctx context.Context, name string) (d, above zfs.Dataset, err error)
+	PoolState(ctx context.Context, dataset string) (string, error)
+	Mounts(ctx context.Context) (map[string]string, error)
+	KeysMissing(ctx context.Context, parent string) (map[string]bool, error)
 	Snapshot(ctx context.Context, s zfs.SnapshotSpec) error
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error

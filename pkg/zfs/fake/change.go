@@ -45,6 +45,9 @@ func (f *ZFS) make(s zfs.Spec) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.keyMissing(up) { // a clone has its origin's key, and needs none to be made
+		return nil, refuse(zfs.ErrNoKey, "cannot create '%s': encryption root's key is not loaded or provided", s.Name)
+	}
 	n := f.newNode(s.Name, t)
 	if t == zfs.Volume {
 		n.blockBytes, n.blockSource = 8192, "default"
@@ -106,8 +109,6 @@ func (f *ZFS) place(name string) (*node, error) {
 		return nil, refuse(zfs.ErrExists, "cannot create '%s': dataset already exists", name)
 	case strings.Count(name, "/") >= maxNesting:
 		return nil, refuse(zfs.ErrBadValue, "cannot create '%s': name is too deep", name)
-	case f.keyMissing(up):
-		return nil, refuse(zfs.ErrNoKey, "cannot create '%s': encryption root's key is not loaded or provided", name)
 	}
 	return up, nil
 }
