@@ -14,22 +14,27 @@ import (
 type script struct {
 	t       *testing.T
 	answers map[string]string // "zfs get -Hp -o ..." to output; "!" begins a complaint
+	exact   map[string]string // the same for whole commands
 	lines   []string
 }
 
 func (s *script) Run(_ context.Context, c run.Cmd) ([]byte, error) {
 	line := c.Tool + " " + strings.Join(c.Args, " ")
 	s.lines = append(s.lines, line)
-	for begin, answer := range s.answers {
-		if strings.HasPrefix(line, begin) {
-			if complaint, bad := strings.CutPrefix(answer, "!"); bad {
-				return nil, &run.Error{Line: line, Code: 1, Stderr: complaint, Err: errors.New("exit status 1")}
-			}
-			return []byte(answer), nil
+	answer, ok := s.exact[line]
+	for begin, text := range s.answers {
+		if !ok && strings.HasPrefix(line, begin) {
+			answer, ok = text, true
 		}
 	}
-	s.t.Errorf("unexpected: %s", line)
-	return nil, errors.New("unexpected")
+	if !ok {
+		s.t.Errorf("unexpected: %s", line)
+		return nil, errors.New("unexpected")
+	}
+	if complaint, bad := strings.CutPrefix(answer, "!"); bad {
+		return nil, &run.Error{Line: line, Code: 1, Stderr: complaint, Err: errors.New("exit status 1")}
+	}
+	return []byte(answer), nil
 }
 
 func (s *script) Pipe(ctx context.Context, from, to run.Cmd) ([]byte, error) {
