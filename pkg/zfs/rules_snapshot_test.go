@@ -2,6 +2,7 @@ package zfs_test
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tarn-csi/tarn/pkg/zfs"
@@ -72,10 +73,8 @@ var snapshotRules = []rule{
 		w.works(w.Snapshot(w.Context(), zfs.SnapshotSpec{Names: []string{w.at("v@" + strings.Repeat("n", 255-len(w.at("v@"))))}, Properties: settings("tarn:x=" + strings.Repeat("v", 8191))}))
 	}},
 	{"a snapshot of what is reserved needs its space once more", func(w *world) {
-		free, err := w.Available(w.Context(), w.parent)
-		w.must(err)
 		z := w.at("z")
-		w.must(w.Create(w.Context(), zfs.Spec{Name: z, VolumeBytes: (free / 16) &^ (1<<20 - 1) * 10}), w.admin.Write(z, free/16*9))
+		w.must(w.admin.Put(w.parent, "quota", strconv.Itoa(40<<20)), w.Create(w.Context(), zfs.Spec{Name: z, VolumeBytes: 20 << 20}), w.admin.Write(z, 19<<20))
 		w.fs("v")
 		w.fails(w.Snapshot(w.Context(), zfs.SnapshotSpec{Names: []string{w.at("v@s"), z + "@s"}}), zfs.ErrNoSpace)
 		w.gone(w.at("v@s"))

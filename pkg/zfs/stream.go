@@ -25,7 +25,10 @@ func classifyStream(err error, snapshot, name string) error {
 	return &causeError{cause: cause, err: err}
 }
 
-// receiveCause reads the messages of libzfs_sendrecv.c, zfs_receive_one.
+// receiveCause reads the messages of libzfs_sendrecv.c, zfs_receive_one. That
+// kernel modules must be upgraded is said of an impossible name and of a token
+// that is not the last one, that the pool must be upgraded where it lacks
+// extensible_dataset: no cause that a caller could do something about.
 func receiveCause(text, name string) error {
 	const prefix = "cannot receive"
 	if about, ok := after(text, parent(name)); ok && about == notThere {
