@@ -485,3 +485,27 @@ func TestAVolumeThatIsBusySaysSo(t *testing.T) {
 	must(t, e.unstage(w, w.staging))
 	e.wantClean()
 }
+
+// Mount flags may be sensitive, so nothing remembers them: a repeat with others,
+// or the same in another order, finds what is there.
+func TestRepeatsDoNotDifferByMountFlags(t *testing.T) {
+	for _, kind := range []string{"nfs", "ext4", "xfs"} {
+		e := newEnv(t)
+		v := volumes[kind](e)
+		target := e.path("pods/uid1/mount")
+		for n, flags := range [][]string{
+			{"noatime", "nodiratime"}, {"nodiratime", "noatime"}, {"noatime,nodiratime"}, nil,
+			{`context="system_u:object_r:container_file_t:s0:c1,c2"`}, {`context="system_u:object_r:container_file_t:s0:c3,c4"`, "rw"},
+		} {
+			v.cap.MountFlags = flags
+			must(t, e.stage(v.stageRequest()))
+			must(t, e.publish(v.publishRequest(target)))
+			if e.count("mount") != 1 || e.count("bind") != 1 || e.count("unmount") != 0 {
+				t.Fatalf("%s: repeat %d with %q did something: %v", kind, n, flags, e)
+			}
+		}
+		must(t, e.unpublish(v, target))
+		must(t, e.unstage(v, v.staging))
+		e.wantClean()
+	}
+}
