@@ -52,22 +52,21 @@ func (r *Runner) Pipe(ctx context.Context, from, to Cmd) ([]byte, error) {
 	if err != nil {
 		return nil, &PipeError{From: from.notStarted(err), To: to.notStarted(err)}
 	}
-	defer read.Close()
-	defer write.Close()
 	running, kill := context.WithCancel(ctx)
 	defer kill()
 
 	var stdout bytes.Buffer
 	second, err := r.start(running, to, read, &stdout)
 	if err != nil {
-		return nil, &PipeError{To: err}
+		return nil, &PipeError{From: errors.Join(read.Close(), write.Close()), To: err}
 	}
 	first, err := r.start(running, from, from.input(), write)
 	if err != nil {
 		kill() // before it sees an empty input, and takes that for the data
-		return nil, &PipeError{From: err, To: onlyOf(ctx, second.wait(running))}
+		to := onlyOf(ctx, second.wait(running))
+		return nil, &PipeError{From: errors.Join(err, read.Close(), write.Close()), To: to}
 	}
-	// The ends that the children do not hold would keep the pipe open.
+	// Ends that are open here too would keep the pipe from ending.
 	if err := errors.Join(read.Close(), write.Close()); err != nil {
 		kill()
 		return nil, &PipeError{From: errors.Join(err, first.wait(running)), To: second.wait(running)}

@@ -171,7 +171,7 @@ func (a guestAdmin) HoldSnapshot(name string) (func(), error) {
 // MakePartial cuts the stream in the middle, which has to be of some 100 KiB.
 func (guestAdmin) MakePartial(snapshot string, s zfs.Spec) error {
 	var whole, stderr bytes.Buffer
-	send := exec.Command("zfs", "send", "-L", "-e", "-c", snapshot)
+	send := exec.Command("zfs", "send", "-L", "-c", snapshot)
 	send.Stdout = &whole
 	if err := send.Run(); err != nil {
 		return err

@@ -92,8 +92,9 @@ func (c *Client) complete(ctx context.Context, source Dataset, s Spec) error {
 // none when it has all data.
 func (c *Client) rest(ctx context.Context, source Dataset, part string, s Spec) ([]string, error) {
 	// Blocks as they are on disk: neither split into 128 KiB, nor unpacked for
-	// the way between two datasets of one pool.
-	everything := []string{"-L", "-e", "-c", source.Name}
+	// the way between two datasets of one pool. Without -e, since an encrypted
+	// dataset cannot receive embedded blocks.
+	everything := []string{"-L", "-c", source.Name}
 	d, err := c.Get(ctx, part)
 	if errors.Is(err, ErrNotExist) {
 		return everything, nil

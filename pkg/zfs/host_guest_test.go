@@ -5,6 +5,7 @@ package zfs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,10 +160,7 @@ func TestGuestSuspendedPool(t *testing.T) {
 		}
 	}
 	must(command("modprobe", "-a", "loop", "dm_mod"), os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20))
-	loop, err := output("losetup", "-f", "--show", image)
-	must(err)
-	loop = strings.TrimSpace(loop)
-	t.Cleanup(func() { _ = command("losetup", "-d", loop) })
+	loop := loopDevice(t, image)
 	table := "0 524288 linear " + loop + " 0"
 	must(command("dmsetup", "create", mapping, "--table", table))
 	t.Cleanup(func() { _ = command("dmsetup", "remove", "--retry", mapping) })
@@ -227,6 +225,35 @@ func TestGuestSuspendedPool(t *testing.T) {
 	if d, err := c.Get(t.Context(), pool+"/v"); err != nil {
 		t.Errorf("%v, %v", d, err)
 	}
+}
+
+// loopDevice makes a disk of a file, as losetup(8) does.
+func loopDevice(t *testing.T, image string) string {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	must(err)
+	defer control.Close()
+	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	must(err)
+	backing, err := os.OpenFile(image, os.O_RDWR, 0)
+	must(err)
+	defer backing.Close()
+	device := fmt.Sprintf("/dev/loop%d", n)
+	loop, err := os.OpenFile(device, os.O_RDWR, 0)
+	must(err)
+	must(unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_SET_FD, int(backing.Fd())))
+	t.Cleanup(func() {
+		if err := errors.Join(unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_CLR_FD, 0), loop.Close()); err != nil {
+			t.Errorf("detach %s: %v", device, err)
+		}
+	})
+	return device
 }
 
 // A copy ends with its caller, and leaves nothing that runs and nothing that looks
