@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/zfs"
@@ -19,7 +18,7 @@ func (c creation) runFrom(ctx context.Context, p *pool) (Volume, error) {
 			return v, err
 		}
 	}
-	o, err := c.origin(ctx, *c.from)
+	o, err := c.origin(ctx, *c.from, !c.params.Full)
 	if fault.Kind(err) == fault.NotFound {
 		if v, found, errBefore := c.madeBefore(ctx, p); found || errBefore != nil {
 			return v, errBefore
@@ -31,6 +30,9 @@ func (c creation) runFrom(ctx context.Context, p *pool) (Volume, error) {
 	c = c.adopt(o.params)
 	if c.bytes, err = o.fits(c.params, c.request.Capabilities, c.request.Size); err != nil {
 		return Volume{}, err
+	}
+	if c.params.Full {
+		return c.copy(ctx, p, o)
 	}
 	return c.link(ctx, p, o)
 }
@@ -91,7 +93,7 @@ func (c creation) cloneSpec(p *pool, o *origin, uuid string) (zfs.Spec, error) {
 		return spec, err
 	}
 	spec.Properties = slices.DeleteFunc(spec.Properties, func(s zfs.Setting) bool { return s.Name == "volblocksize" })
-	mark, err := o.mark(c.request.Source)
+	mark, err := o.mark(c.request.Source, c.params.Full)
 	spec.Properties = append(spec.Properties, mark)
 	return spec, err
 }
@@ -103,18 +105,10 @@ func (c creation) clone(ctx context.Context, p *pool, o *origin, spec zfs.Spec, 
 		return c.cfg.ZFS.Clone(ctx, o.snapshot, spec)
 	}
 	hidden := o.dataset + "@" + cloneMark + uuid
-	err := c.cfg.ZFS.Snapshot(ctx, zfs.SnapshotSpec{
-		Names: []string{hidden},
-		// With a property of its own it is in listings of what is ours.
-		Properties: []zfs.Setting{{Name: propCreated, Value: time.Now().UTC().Format(time.RFC3339Nano)}},
-	})
-	if err != nil {
-		if errors.Is(err, zfs.ErrExists) {
-			err = fault.New(fault.Busy, "%s exists: %w: repeat the call", hidden, err)
-		}
+	if err := c.cfg.ZFS.Snapshot(ctx, hiddenSnapshot(hidden)); err != nil {
 		return err
 	}
-	err = c.cfg.ZFS.Clone(ctx, hidden, spec)
+	err := c.cfg.ZFS.Clone(ctx, hidden, spec)
 	if later := c.cfg.ZFS.DestroyLater(ctx, hidden); later != nil {
 		c.log(c.id).WithError(later).WithField("snapshot", hidden).Warn("the snapshot that a clone was made of could not be marked to go with it yet")
 	}

@@ -60,14 +60,19 @@ func (s *Service) Create(ctx context.Context, r CreateRequest) (Volume, error) {
 		caps:    canonicalCaps(params, r.Capabilities),
 		from:    from,
 	}
-	ids := []ident.VolumeID{c.id}
-	if from != nil {
+	ids, timeout := []ident.VolumeID{c.id}, s.cfg.Operation
+	switch {
+	case from != nil && params.Full:
+		timeout = copyTimeout // its source is locked for a moment only
+	case from != nil:
 		ids = append(ids, from.volume)
-	} else if c.bytes, err = sizeFor(params, r.Capabilities, r.Size); err != nil {
-		return Volume{}, err
+	default:
+		if c.bytes, err = sizeFor(params, r.Capabilities, r.Size); err != nil {
+			return Volume{}, err
+		}
 	}
 	var v Volume
-	err = s.lockAll(ctx, "CreateVolume", ids, nil, func(ctx context.Context) error {
+	err = s.lockFor(ctx, timeout, "CreateVolume", ids, nil, func(ctx context.Context) error {
 		var err error // the operation may outlive this call
 		v, err = c.run(ctx)
 		return err

@@ -29,16 +29,33 @@ func (s *Service) Delete(ctx context.Context, volumeID string) error {
 	if err != nil {
 		return okIfUnknown(err)
 	}
+	// A copy that is to become the volume is wanted no more.
+	s.pools[id.Pool].index.cancelCopy(id)
 	return s.lock(ctx, "DeleteVolume", id, func(ctx context.Context) error {
 		p, r, err := s.findToDelete(ctx, id)
+		if fault.Kind(err) == fault.NotFound {
+			return s.deleteCopy(ctx, id)
+		}
 		if err != nil {
-			return okIfUnknown(err)
+			return err
 		}
 		if nodes := r.nodes(); len(nodes) > 0 {
 			return fault.New(fault.Precondition, "volume %s is published to %s: unpublish it first", id, strings.Join(nodes, ", "))
 		}
-		return s.remove(ctx, p, r)
+		if err := s.remove(ctx, p, r); err != nil {
+			return err
+		}
+		return s.deleteCopy(ctx, id)
 	})
+}
+
+// deleteCopy removes the copy that was to become a volume, if there is one.
+func (s *Service) deleteCopy(ctx context.Context, id ident.VolumeID) error {
+	p, err := s.pool(id.Pool)
+	if err != nil || !p.index.expects(id) {
+		return err
+	}
+	return s.dropIncoming(ctx, p, id)
 }
 
 func okIfUnknown(err error) error {

@@ -28,6 +28,10 @@ type index struct {
 	// copies are the volumes that were made from a source, so that the repeat of a
 	// call is known as one before anything is made again.
 	copies memory[ident.VolumeID, bool]
+	// expected are the volumes for which a copy was begun.
+	expected memory[ident.VolumeID, bool]
+	// copying are the copies that run now.
+	copying map[ident.VolumeID]func()
 	// waiting are the uuids of hidden snapshots that ZFS will destroy itself.
 	waiting map[string]bool
 }
@@ -88,6 +92,7 @@ type contents struct {
 	graves    map[string]*record
 	origins   map[string]string
 	copies    map[ident.VolumeID]bool
+	expected  map[ident.VolumeID]bool
 }
 
 // begin is called before a listing begins.
@@ -99,6 +104,7 @@ func (x *index) begin() {
 	x.graves.begin()
 	x.origins.begin()
 	x.copies.begin()
+	x.expected.begin()
 }
 
 // load takes over what the listing said.
@@ -110,6 +116,7 @@ func (x *index) load(c contents) {
 	x.graves.replace(c.graves)
 	x.origins.replace(c.origins)
 	x.copies.replace(c.copies)
+	x.expected.replace(c.expected)
 	x.loaded = true
 }
 
@@ -178,6 +185,85 @@ func (x *index) addClone(id ident.VolumeID, uuid, origin string) {
 	defer x.mu.Unlock()
 	x.origins.set(uuid, origin)
 	x.copies.set(id, true)
+}
+
+// copyBegins notes that a call makes a copy that is to become a volume; cancel
+// ends it.
+func (x *index) copyBegins(id ident.VolumeID, cancel func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.copying == nil {
+		x.copying = map[ident.VolumeID]func(){}
+	}
+	x.copying[id] = cancel
+	x.expected.set(id, true)
+}
+
+// copyEnds notes that the call is over, whatever it has left.
+func (x *index) copyEnds(id ident.VolumeID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.copying, id)
+	x.expected.note(id)
+}
+
+// cancelCopy ends a call that makes a copy, if there is one.
+func (x *index) cancelCopy(id ident.VolumeID) {
+	x.mu.Lock()
+	cancel := x.copying[id]
+	x.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// copyDropped notes that nothing of a copy is left.
+func (x *index) copyDropped(id ident.VolumeID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.expected.drop(id)
+}
+
+// copyArrived notes that a copy is a volume.
+func (x *index) copyArrived(id ident.VolumeID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.expected.drop(id)
+	x.copies.set(id, true)
+}
+
+// expects reports whether a copy that is to become a volume may be there.
+func (x *index) expects(id ident.VolumeID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return !x.loaded || x.expected.now[id] || x.copying[id] != nil
+}
+
+// needsForCopy reports whether a snapshot of that name may be needed by a copy.
+func (x *index) needsForCopy(name string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range x.expected.now {
+		if copyName(id) == name {
+			return true
+		}
+	}
+	for id := range x.copying {
+		if copyName(id) == name {
+			return true
+		}
+	}
+	return !x.loaded
+}
+
+// whereabouts is the tombstone of a volume, or else where it was.
+func (x *index) whereabouts(uuid, was string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if r := x.graves.now[uuid]; r != nil {
+		return r.dataset.Name
+	}
+	return was
 }
 
 // isCopy reports whether a volume was made from a source.

@@ -14,6 +14,7 @@ type listing struct {
 	volumes   []*record
 	snapshots []zfs.Dataset
 	graves    []zfs.Dataset
+	incoming  []zfs.Dataset
 }
 
 // readIndex reads a pool's snapshots and tombstones into its index, and returns
@@ -26,11 +27,15 @@ func (s *Service) readIndex(ctx context.Context, p *pool, volumes []*record) ([]
 		if err != nil {
 			return ofParent(err, "list the snapshots of pool %q", p.cfg.Name)
 		}
-		graves, err := s.cfg.ZFS.Children(ctx, p.dataset(tombstones))
-		if err != nil && !errors.Is(err, zfs.ErrNoParent) {
-			return ofParent(err, "list the tombstones of pool %q", p.cfg.Name)
+		graves, err := s.hiddenChildren(ctx, p, tombstones)
+		if err != nil {
+			return err
 		}
-		l.snapshots, l.graves = snapshots, graves
+		incoming, err := s.hiddenChildren(ctx, p, incoming)
+		if err != nil {
+			return err
+		}
+		l.snapshots, l.graves, l.incoming = snapshots, graves, incoming
 		return nil
 	})
 	if err != nil {
@@ -41,11 +46,21 @@ func (s *Service) readIndex(ctx context.Context, p *pool, volumes []*record) ([]
 	return hidden, nil
 }
 
+// hiddenChildren lists a place below the parent that is made when it is needed.
+func (s *Service) hiddenChildren(ctx context.Context, p *pool, place string) ([]zfs.Dataset, error) {
+	list, err := s.cfg.ZFS.Children(ctx, p.dataset(place))
+	if errors.Is(err, zfs.ErrNoParent) {
+		return nil, nil
+	}
+	return list, ofParent(err, "list %s of pool %q", place, p.cfg.Name)
+}
+
 // sort makes the index's contents of a listing.
 func (l listing) sort(p *pool) (contents, []hidden) {
 	c := contents{
 		snapshots: map[ident.SnapshotID]place{}, names: map[string]ident.SnapshotID{},
 		graves: map[string]*record{}, origins: map[string]string{}, copies: map[ident.VolumeID]bool{},
+		expected: map[ident.VolumeID]bool{},
 	}
 	uuids := map[string]string{} // by dataset
 	note := func(r *record) {
@@ -70,6 +85,11 @@ func (l listing) sort(p *pool) (contents, []hidden) {
 			c.graves[r.key()] = r
 		}
 	}
+	for _, d := range l.incoming {
+		whole, _ := zfs.PartialOf(d.Name) // else the name as it is
+		component := strings.TrimPrefix(whole, p.dataset(incoming)+"/")
+		c.expected[ident.VolumeID{Pool: p.cfg.Name, Component: component}] = true
+	}
 	var own []hidden
 	for _, d := range l.snapshots {
 		dataset, name, _ := cutSnapshot(d.Name)
@@ -77,7 +97,7 @@ func (l listing) sort(p *pool) (contents, []hidden) {
 		if !ok {
 			continue
 		}
-		if strings.HasPrefix(name, deletedMark) || strings.HasPrefix(name, cloneMark) {
+		if hiddenName(name) {
 			own = append(own, hidden{name: d.Name, volume: volume})
 			continue
 		}

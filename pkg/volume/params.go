@@ -20,6 +20,8 @@ type params struct {
 	// FSType is made on an iSCSI volume where a capability names none.
 	FSType string
 	Thin   bool
+	// Full copies a content source's data, instead of sharing its blocks.
+	Full bool
 	// ZFS are native properties that the volume gets.
 	ZFS map[string]string
 	// Squash, AnonUID and AnonGID are how an NFS export maps users.
@@ -37,6 +39,12 @@ const (
 	defaultVolBlockSize = 16 << 10
 	defaultAnonID       = 65534 // nobody, exports(5)
 	maxMountOptions     = 1 << 10
+)
+
+// The values of parameter cloneMode.
+const (
+	cloneLinked = "linked"
+	cloneFull   = "full"
 )
 
 // zfsProperties is the allow-list of `zfs.<property>` parameters and what each
@@ -64,7 +72,7 @@ var zfsProperties = map[string]struct {
 
 var known = []string{
 	"pool", "protocol", "fsType", "thin", "squash", "anonuid", "anongid",
-	"mode", "uid", "gid", "mountOptions",
+	"mode", "uid", "gid", "mountOptions", "cloneMode",
 }
 
 // KnownParameters returns the names of every parameter, sorted.
@@ -134,6 +142,11 @@ func (p *params) set(key, value string) error {
 		p.FSType = value
 	case "thin":
 		return parseBool(key, value, &p.Thin)
+	case "cloneMode":
+		if value != cloneLinked && value != cloneFull {
+			return invalidParam(key, value, "linked or full")
+		}
+		p.Full = value == cloneFull
 	case "squash":
 		if value != "none" && value != "root" && value != "all" {
 			return invalidParam(key, value, "none, root or all")
@@ -271,6 +284,10 @@ func (p params) canonical() map[string]string {
 	m := map[string]string{"pool": p.Pool, "protocol": p.Protocol, "thin": strconv.FormatBool(p.Thin)}
 	if p.MountOptions != "" {
 		m["mountOptions"] = p.MountOptions
+	}
+	// Not where it is the default: volumes are older than this parameter.
+	if p.Full {
+		m["cloneMode"] = cloneFull
 	}
 	for k, v := range p.ZFS {
 		m["zfs."+k] = v

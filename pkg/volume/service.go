@@ -64,6 +64,10 @@ type Snapshots interface {
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
 	DestroyLater(ctx context.Context, snapshot string) error
+	// Copy goes on with what a call for the same was cut off from.
+	Copy(ctx context.Context, snapshot string, s zfs.Spec) error
+	// DropCopy destroys what Copy has not finished.
+	DropCopy(ctx context.Context, dataset string) error
 }
 
 // Host is what the service needs of the storage host beside ZFS commands.
@@ -144,6 +148,10 @@ type Service struct {
 	published published
 	touched   touched
 
+	// stopping ends when copies are to be cut off.
+	stopping context.Context
+	stop     context.CancelFunc
+
 	mu       sync.Mutex
 	started  bool
 	notReady error
@@ -152,6 +160,7 @@ type Service struct {
 // New returns a service. Nothing is read or changed before Start.
 func New(cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, ops: op.NewTable(), pools: map[string]*pool{}}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	for _, p := range cfg.Pools {
 		if s.pools[p.Name] != nil {
 			return nil, fault.New(fault.Invalid, "pool %q is configured twice", p.Name)
@@ -198,6 +207,11 @@ func (s *Service) lock(ctx context.Context, what string, id ident.VolumeID, fn f
 
 // lockAll is lock for an operation on several volumes, and on further names.
 func (s *Service) lockAll(ctx context.Context, what string, ids []ident.VolumeID, others []string, fn func(context.Context) error) error {
+	return s.lockFor(ctx, s.cfg.Operation, what, ids, others, fn)
+}
+
+// lockFor is lockAll for an operation that has its own bound.
+func (s *Service) lockFor(ctx context.Context, timeout time.Duration, what string, ids []ident.VolumeID, others []string, fn func(context.Context) error) error {
 	keys := slices.Clone(others)
 	for _, id := range ids {
 		keys = append(keys, id.String())
@@ -208,7 +222,7 @@ func (s *Service) lockAll(ctx context.Context, what string, ids []ident.VolumeID
 		Keys:     slices.Compact(keys),
 		Group:    "pool " + ids[0].Pool,
 		Detached: true,
-		Timeout:  s.cfg.Operation,
+		Timeout:  timeout,
 		Wait:     reconcileWait,
 	}, func(ctx context.Context) error {
 		defer func() {
@@ -226,8 +240,12 @@ func (s *Service) read(ctx context.Context, what, pool string, fn func(context.C
 	return s.ops.Do(ctx, op.Spec{What: what, Group: "pool " + pool, Timeout: s.cfg.Operation}, fn)
 }
 
-// Drain waits for running operations.
-func (s *Service) Drain(ctx context.Context) error { return s.ops.Drain(ctx) }
+// Drain waits for running operations. Copies are cut off: they go on when they
+// are asked for again.
+func (s *Service) Drain(ctx context.Context) error {
+	s.stop()
+	return s.ops.Drain(ctx)
+}
 
 // Operations returns what runs now.
 func (s *Service) Operations() []op.Running { return s.ops.Running() }

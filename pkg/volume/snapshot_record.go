@@ -27,6 +27,8 @@ const (
 	// cloneMark is for the moment in which a volume is cloned, and as long as
 	// its clone lives.
 	cloneMark = ".clone."
+	// copyMark is for a volume while it is copied, as long as that takes.
+	copyMark = ".copy."
 )
 
 // Snapshot is what callers learn of a snapshot.
@@ -136,4 +138,13 @@ func snapshotSettings(name string, bytes int64, now time.Time) ([]zfs.Setting, e
 		{Name: propSize, Value: strconv.FormatInt(bytes, 10)},
 		{Name: propCreated, Value: now.UTC().Format(time.RFC3339Nano)},
 	}, nil
+}
+
+// hiddenSnapshot is a snapshot of the driver's own. With a property of its own
+// it is in listings.
+func hiddenSnapshot(full string) zfs.SnapshotSpec {
+	return zfs.SnapshotSpec{
+		Names:      []string{full},
+		Properties: []zfs.Setting{{Name: propCreated, Value: time.Now().UTC().Format(time.RFC3339Nano)}},
+	}
 }

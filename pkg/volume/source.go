@@ -23,6 +23,8 @@ type source struct {
 	Volume   string `json:"volume,omitempty"`
 	// Origin is the uuid of the volume whose blocks a linked clone shares.
 	Origin string `json:"origin,omitempty"`
+	// GUID is of the snapshot that a full copy was made of.
+	GUID string `json:"guid,omitempty"`
 }
 
 func (s source) source() Source { return Source{SnapshotID: s.Snapshot, VolumeID: s.Volume} }
@@ -68,14 +70,22 @@ type origin struct {
 	// dataset is the volume, or the tombstone that it is now; snapshot is the
 	// full name of the snapshot, empty where the volume itself is the source.
 	dataset, snapshot string
-	uuid              string
+	guid, uuid        string
 	params            params
 	caps              []string
 	bytes             int64
 }
 
-// origin reads the source. fault.NotFound when it does not exist.
-func (s *Service) origin(ctx context.Context, id sourceID) (*origin, error) {
+// read takes over the snapshot that the source is now.
+func (o *origin) read(d zfs.Dataset) {
+	o.snapshot = d.Name
+	o.dataset, _, _ = cutSnapshot(d.Name)
+	o.guid, _ = d.Value("guid")
+}
+
+// origin reads the source. locked tells that the caller holds its volume's lock.
+// fault.NotFound when it does not exist.
+func (s *Service) origin(ctx context.Context, id sourceID, locked bool) (*origin, error) {
 	if id.snapshot == "" {
 		_, r, err := s.find(ctx, id.volume)
 		if err != nil {
@@ -86,12 +96,12 @@ func (s *Service) origin(ctx context.Context, id sourceID) (*origin, error) {
 			params: r.params, caps: r.request.Capabilities, bytes: r.sizeBytes,
 		}, nil
 	}
-	_, n, err := s.findSnapshot(ctx, ident.SnapshotID{Volume: id.volume, Component: id.snapshot}, true)
+	_, n, err := s.findSnapshot(ctx, ident.SnapshotID{Volume: id.volume, Component: id.snapshot}, locked)
 	if err != nil {
 		return nil, err
 	}
-	o := &origin{what: "snapshot " + n.id.String(), pool: id.volume.Pool, snapshot: n.dataset.Name, uuid: n.uuid(), bytes: n.bytes}
-	o.dataset, _, _ = cutSnapshot(n.dataset.Name)
+	o := &origin{what: "snapshot " + n.id.String(), pool: id.volume.Pool, uuid: n.uuid(), bytes: n.bytes}
+	o.read(n.dataset)
 	// The snapshot inherits its volume's request.
 	var q request
 	raw, _ := n.dataset.Value(propRequest)
@@ -129,8 +139,9 @@ func (o *origin) fits(p params, caps []access.Capability, size Range) (int64, er
 		return 0, fault.New(fault.Invalid, "parameter protocol is %s, but %s has %s: a volume keeps its source's protocol", p.Protocol, o.what, o.params.Protocol)
 	case was != is:
 		return 0, fault.New(fault.Invalid, "parameter zfs.volblocksize is %s, but %s has %s, which a copy keeps: leave it out", is, o.what, was)
-	case p.Pool != o.pool:
-		return 0, fault.New(fault.Invalid, "%s is in pool %s, and the volume would be in %s: a linked clone stays in its source's pool", o.what, o.pool, p.Pool)
+	case p.Pool != o.pool && !p.Full:
+		return 0, fault.New(fault.Invalid, "%s is in pool %s, and the volume would be in %s: a linked clone stays in its source's pool; use parameter cloneMode full",
+			o.what, o.pool, p.Pool)
 	}
 	if err := o.fitsFilesystems(p, caps); err != nil {
 		return 0, err
@@ -176,8 +187,14 @@ func (o *origin) size(p params, r Range) (int64, error) {
 }
 
 // mark is the property that says from what a volume was made.
-func (o *origin) mark(r Source) (zfs.Setting, error) {
-	raw, err := json.Marshal(source{Snapshot: r.SnapshotID, Volume: r.VolumeID, Origin: o.uuid})
+func (o *origin) mark(r Source, full bool) (zfs.Setting, error) {
+	m := source{Snapshot: r.SnapshotID, Volume: r.VolumeID}
+	if full {
+		m.GUID = o.guid
+	} else {
+		m.Origin = o.uuid
+	}
+	raw, err := json.Marshal(m)
 	if err != nil {
 		return zfs.Setting{}, fmt.Errorf("encode the content source: %w", err)
 	}

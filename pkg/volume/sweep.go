@@ -22,10 +22,27 @@ type hidden struct {
 // uuid is the end of the name.
 func (h hidden) uuid() string { return h.name[strings.LastIndexByte(h.name, '.')+1:] }
 
+// hiddenName reports whether a snapshot is called as a hidden one.
+func hiddenName(name string) bool {
+	for _, mark := range []string{deletedMark, cloneMark, copyMark} {
+		if strings.HasPrefix(name, mark) {
+			return true
+		}
+	}
+	return false
+}
+
 // needed reports whether the snapshot is the one in between a volume and its
-// clone, which the clone keeps.
-func (h hidden) needed(p *pool) bool {
+// clone, which the clone keeps, or is being copied, perhaps to another pool.
+func (s *Service) needed(p *pool, h hidden) bool {
 	_, name, _ := cutSnapshot(h.name)
+	if strings.HasPrefix(name, copyMark) {
+		for _, other := range s.pools {
+			if other.index.needsForCopy(name) {
+				return true
+			}
+		}
+	}
 	return strings.HasPrefix(name, cloneMark) && p.index.isClone(h.uuid())
 }
 
@@ -36,7 +53,7 @@ func (s *Service) sweep(ctx context.Context, p *pool, own []hidden) {
 	listed := map[string]bool{}
 	for _, h := range own {
 		listed[h.uuid()] = true
-		if h.needed(p) || p.index.waits(h.uuid()) {
+		if s.needed(p, h) || p.index.waits(h.uuid()) {
 			continue
 		}
 		err := s.endHidden(ctx, p, h)
@@ -60,7 +77,7 @@ func (s *Service) sweep(ctx context.Context, p *pool, own []hidden) {
 // that needs it. Under the volume's lock, no clone is being made of it.
 func (s *Service) endHidden(ctx context.Context, p *pool, h hidden) error {
 	return s.inBackground(ctx, p, "destroy hidden snapshot", h.volume.String(), func(ctx context.Context) error {
-		if h.needed(p) {
+		if s.needed(p, h) {
 			return nil
 		}
 		err := s.cfg.ZFS.DestroyLater(ctx, h.name)

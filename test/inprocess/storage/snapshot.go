@@ -46,6 +46,25 @@ func (z ZFS) Clone(ctx context.Context, snapshot string, s zfs.Spec) error {
 	return err
 }
 
+// Copy implements volume.ZFS.
+func (z ZFS) Copy(ctx context.Context, snapshot string, s zfs.Spec) error {
+	err := z.ZFS.Copy(ctx, snapshot, s)
+	if err == nil && s.VolumeBytes > 0 {
+		z.host.addDisk(s.Name, s.VolumeBytes)
+		z.host.loadImage(snapshot, s.Name)
+	}
+	return err
+}
+
+// DropCopy implements volume.ZFS.
+func (z ZFS) DropCopy(ctx context.Context, dataset string) error {
+	err := z.ZFS.DropCopy(ctx, dataset)
+	if part := zfs.PartialName(dataset); err == nil && z.host.disk(part) {
+		z.host.moveDisk(part, "")
+	}
+	return err
+}
+
 func (h *Host) keepImages(snapshots []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
