@@ -313,6 +313,17 @@ func TestBareCloneIsCompleted(t *testing.T) {
 	})
 }
 
+// A reconcile has nothing to do for clones that live, however many there are.
+func TestReconcileLeavesClonesAlone(t *testing.T) {
+	e := newEnv(t, only("iscsi"))
+	e.create(request("v", "iscsi"))
+	before := e.commands(func() { e.start() })
+	for _, name := range []string{"a", "b", "c"} {
+		e.create(from(request(name, "iscsi"), ofVolume("tank/v")))
+	}
+	e.wantCommands("the first reconcile after a start, with clones", before, func() { e.start() })
+}
+
 func TestCloneBudgets(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, e *env, protocol string) {
 		e.create(request("v", protocol))

@@ -65,7 +65,7 @@ func TestParameters(t *testing.T) {
 
 func TestRefusedParameters(t *testing.T) {
 	cases := []struct{ name, protocol, key, value, says string }{
-		{"unknown", "nfs", "colour", "blue", `"colour" is unknown; known are anongid, anonuid, fsType, gid`},
+		{"unknown", "nfs", "colour", "blue", `"colour" is unknown; known are anongid, anonuid, cloneMode, fsType, gid`},
 		{"of another case", "nfs", "FSType", "ext4", "known are"},
 		{"a property that is not allowed", "nfs", "zfs.mountpoint", "/etc", "known are"},
 		{"a share of ZFS's own", "nfs", "zfs.sharenfs", "on", "known are"},
