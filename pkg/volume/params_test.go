@@ -24,6 +24,8 @@ func TestParameters(t *testing.T) {
 		{"nfs", "gid", "4294967294", "", ""},
 		{"nfs", "mode", "2775", "", ""},
 		{"nfs", "mountOptions", "nconnect=4,noatime", "", ""},
+		{"nfs", "cloneMode", "linked", "", ""},
+		{"iscsi", "cloneMode", "full", "", ""},
 		{"nfs", "zfs.compression", "zstd-3", "compression", "zstd-3"},
 		{"nfs", "zfs.recordsize", "16K", "recordsize", "16384"},
 		{"nfs", "zfs.recordsize", "1M", "recordsize", "1048576"},
