@@ -162,7 +162,8 @@ func (c *Config) Complete() error {
 	if _, err := SocketPath(c.Endpoint); err != nil {
 		return err
 	}
-	if _, err := logrus.ParseLevel(c.LogLevel); err != nil {
+	// fatal and panic are words of logrus', and would hide every error.
+	if level, err := logrus.ParseLevel(c.LogLevel); err != nil || level < logrus.ErrorLevel {
 		return bad("logLevel", c.LogLevel, "debug, info, warning or error")
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {

@@ -90,6 +90,8 @@ func TestErrorsNameSettingValueAndWhatItMayBe(t *testing.T) {
 		{func(c *Config) { c.Protocols = nil }, []string{"protocols", "nfs, iscsi or both"}},
 		{func(c *Config) { c.Protocols = []string{"nfs", "smb"} }, []string{"protocols", `"smb"`, "nfs, iscsi or both"}},
 		{func(c *Config) { c.Endpoint = "tcp://192.0.2.1:1" }, []string{"endpoint", "tcp://192.0.2.1:1", "unix:///PATH"}},
+		{func(c *Config) { c.LogLevel = "fatal" }, []string{"logLevel", `"fatal"`, "debug, info, warning or error"}},
+		{func(c *Config) { c.LogLevel = "panic" }, []string{"logLevel", `"panic"`}},
 		{func(c *Config) { c.LogLevel = "loud" }, []string{"logLevel", `"loud"`, "debug, info, warning or error"}},
 		{func(c *Config) { c.LogFormat = "xml" }, []string{"logFormat", `"xml"`, "text or json"}},
 		{func(c *Config) { c.OperationTimeout = time.Millisecond }, []string{"operationTimeout", "1ms", "1s to 1h"}},

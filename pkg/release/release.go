@@ -5,9 +5,9 @@ package release
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 
+	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/run"
 )
 
@@ -40,14 +40,19 @@ func New(r Runner) *Releaser { return &Releaser{run: r, proc: "/proc", sys: "/sy
 // Release ends NFS state that clients without a publication keep on a
 // filesystem, what the kernel's export cache keeps of it, and LVM mappings that
 // this host itself put on a zvol. It is for a volume that is exported no more.
-// The error names what it could not end.
+// The error names what it could not end; it is fault.Unavailable when nobody
+// uses the volume and only the kernel has not let go of it yet.
 func (r *Releaser) Release(ctx context.Context, h Held) error {
-	var errs []error
 	if h.Dir != "" {
-		errs = append(errs, r.nfsState(h.Dir, h.Alive), r.exportCache(ctx, h.Dir))
+		if err := r.nfsState(h.Dir, h.Alive); err != nil {
+			return err
+		}
+		if err := r.exportCache(ctx, h.Dir); err != nil {
+			return fault.New(fault.Unavailable, "%w", err)
+		}
 	}
 	if h.Device != "" {
-		errs = append(errs, r.mappings(ctx, h.Device))
+		return r.mappings(ctx, h.Device)
 	}
-	return errors.Join(errs...)
+	return nil
 }

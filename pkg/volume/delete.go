@@ -134,7 +134,7 @@ func (s *Service) destroy(ctx context.Context, r *record) error {
 		}
 		if !released {
 			if err := s.cfg.Host.Release(ctx, s.held(r, "")); err != nil {
-				return fault.New(fault.Precondition, "volume %s is still in use: %w", r.id, err)
+				return fault.New(kindOr(err, fault.Precondition), "volume %s is still in use: %w", r.id, err)
 			}
 			released = true
 		}

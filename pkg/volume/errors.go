@@ -39,3 +39,11 @@ func ofParent(err error, format string, args ...any) error {
 	}
 	return describe(err, format, args...)
 }
+
+// kindOr is the kind of an error, or another where it has none.
+func kindOr(err, kind error) error {
+	if k := fault.Kind(err); k != nil {
+		return k
+	}
+	return kind
+}

@@ -67,12 +67,27 @@ func (s *Service) Modify(ctx context.Context, volumeID string, mutable map[strin
 		if err != nil {
 			return err
 		}
-		return s.modify(ctx, r, want)
+		if err := s.modify(ctx, r, want); err != nil {
+			return err
+		}
+		if atime, ok := want["atime"]; ok {
+			return s.remount(ctx, r, atime != "off")
+		}
+		return nil
 	})
 }
 
-// modify sets what is not so yet. `zfs set atime=` remounts a mounted
-// filesystem with the new flag by itself, and runs no exportfs.
+// remount has a mounted volume follow its atime property, also after a call that
+// was cut off before it.
+func (s *Service) remount(ctx context.Context, r *record, atime bool) error {
+	dir, mounted, err := s.cfg.Host.MountedAt(ctx, r.dataset.Name)
+	if err != nil || !mounted {
+		return err
+	}
+	return describe(s.cfg.Host.Remount(ctx, dir, atime), "modify volume %s", r.id)
+}
+
+// modify sets what is not so yet.
 func (s *Service) modify(ctx context.Context, r *record, want map[string]string) error {
 	var list []zfs.Setting
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -113,12 +128,4 @@ func (s *Service) putBack(ctx context.Context, r *record, list []zfs.Setting) er
 		errs = append(errs, s.cfg.ZFS.SetAll(ctx, r.dataset.Name, before))
 	}
 	return errors.Join(errs...)
-}
-
-// kindOr is the kind of an error, or another where it has none.
-func kindOr(err, kind error) error {
-	if k := fault.Kind(err); k != nil {
-		return k
-	}
-	return kind
 }

@@ -84,6 +84,30 @@ func TestModifyTakesBlockSizesInAnyForm(t *testing.T) {
 	e.wantOwn("v", map[string]string{"recordsize": "1048576", "atime": "off"}, "recordsize", "atime")
 }
 
+// The mount follows the atime property, also where the property was set by a
+// call that was cut off.
+func TestModifyRemounts(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	for _, value := range []string{"off", "on", "off"} {
+		must(t, e.Modify(t.Context(), v.ID, map[string]string{"zfs.atime": value}))
+		if got := e.Pool.Atime(parent + "/v"); got != (value == "on") {
+			t.Errorf("atime=%s: the mount's is %t", value, got)
+		}
+	}
+	must(t, e.Pool.Put(parent+"/v", "atime", "on"))
+	must(t, e.Modify(t.Context(), v.ID, map[string]string{"zfs.atime": "on"}))
+	if !e.Pool.Atime(parent + "/v") {
+		t.Error("the mount does not follow the property")
+	}
+	must(t, e.Pool.UnmountByHand(parent+"/v"))
+	must(t, e.Modify(t.Context(), v.ID, map[string]string{"zfs.atime": "off"}))
+	e.publish(to(v, nodeA))
+	if e.Pool.Atime(parent + "/v") {
+		t.Error("the next mount does not follow the property")
+	}
+}
+
 func TestModifyOfWhatCannotChange(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, e *env, protocol string) {
 		v := e.create(request("v", protocol))

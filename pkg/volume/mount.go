@@ -63,7 +63,7 @@ func (s *Service) unmount(ctx context.Context, r *record) error {
 			return describe(err, "unmount volume %s", r.id)
 		}
 		if err := s.cfg.Host.Release(ctx, s.held(r, dir)); err != nil {
-			return fault.New(fault.Precondition, "volume %s is still in use: %w", r.id, err)
+			return fault.New(kindOr(err, fault.Precondition), "volume %s is still in use: %w", r.id, err)
 		}
 		timer := time.NewTimer(pause)
 		select {

@@ -113,7 +113,27 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 		}
 	}
 	base, _ := d.Value("mountpoint")
+	s.mountParent(ctx, p, d, base)
 	return base, nil
+}
+
+// mountParent mounts the parent where ZFS would, before volumes are mounted in
+// its place: a later `zfs mount -a` would cover them. Where that fails, as when
+// volumes are there already, the pool is usable all the same.
+func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base string) {
+	canmount, _ := d.Value("canmount")
+	if s.cfg.Exporters[NFS] == nil || canmount != "on" || !strings.HasPrefix(base, "/") {
+		return
+	}
+	_, mounted, err := s.cfg.Host.MountedAt(ctx, d.Name)
+	if err == nil && !mounted {
+		atime, _ := d.Value("atime")
+		err = s.cfg.Host.Mount(ctx, d.Name, base, atime != "off")
+	}
+	if err != nil {
+		s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).
+			Warnf("parent %s is not mounted at %s: `zfs mount -a` would cover the volumes there", d.Name, base)
+	}
 }
 
 // take holds the lock file of the parent until the process ends.

@@ -2,6 +2,8 @@ package volume_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -158,5 +160,49 @@ func waitFor(t *testing.T, ok func() bool) {
 		}
 		timer := time.NewTimer(pause)
 		<-timer.C
+	}
+}
+
+// A parent that is not mounted where ZFS would mount it is mounted before its
+// volumes are: `zfs mount -a` would cover them.
+func TestParentIsMountedFirst(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", "nfs"))
+	e.publish(to(v, nodeA))
+	must(t, e.LoseExports(false))
+	must(t, e.Pool.Reboot(false))
+	if mounts, _ := e.Pool.Mounts(t.Context()); mounts[parent] != "" {
+		t.Fatal("the parent is mounted already")
+	}
+	e.start()
+	mounts, err := e.Pool.Mounts(t.Context())
+	must(t, err)
+	if mounts[parent] != e.Dir("tank/csi") || mounts[parent+"/v"] != e.Dir("tank/csi/v") {
+		t.Errorf("mounted: %q", mounts)
+	}
+	e.wantOpened("v 192.0.2.21 rw")
+}
+
+// One that ZFS would not mount is left alone, and so is one whose place is
+// taken; the pool can be used.
+func TestParentThatIsNotMounted(t *testing.T) {
+	for name, prepare := range map[string]func(e *env) error{
+		"canmount=off": func(e *env) error { return e.Pool.Put(parent, "canmount", "off") },
+		"a directory in use": func(e *env) error {
+			return os.MkdirAll(filepath.Join(e.Dir("tank/csi"), "other"), 0o755)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			must(t, e.Pool.UnmountByHand(parent))
+			must(t, prepare(e))
+			e.start()
+			mounts, err := e.Pool.Mounts(t.Context())
+			must(t, err)
+			if mounts[parent] != "" {
+				t.Errorf("the parent is mounted at %s", mounts[parent])
+			}
+			e.publish(to(e.create(request("v", "nfs")), nodeA))
+		})
 	}
 }

@@ -173,7 +173,9 @@ func (s *Service) Validate(ctx context.Context, volumeID string, caps []access.C
 }
 
 // Capacity returns the bytes that volumes with these parameters can still
-// take, and the smallest and largest volume that can be made.
+// take, and the smallest and largest volume that can be made: with room for the
+// filesystems of the capabilities, or without any for that of the parameters,
+// and not larger than what is left where the volume is thick.
 func (s *Service) Capacity(ctx context.Context, parameters map[string]string, caps []access.Capability) (available, least, most int64, err error) {
 	params, err := s.parseParamsForCapacity(parameters, caps)
 	if err != nil {
@@ -193,20 +195,35 @@ func (s *Service) Capacity(ctx context.Context, parameters map[string]string, ca
 		s.cfg.Log.WithError(err).WithField("pool", params.Pool).Error("capacity cannot be read")
 		return 0, 0, 0, err
 	}
-	return bytes, MinBytes, MaxBytes, nil
+	if len(caps) == 0 {
+		caps = []access.Capability{{Type: access.Mount}}
+	}
+	least, _ = params.smallest(caps)
+	return bytes, least, params.largest(bytes), nil
 }
 
-// parseParamsForCapacity allows for a request without a protocol: what is
-// available does not depend on it.
+// parseParamsForCapacity allows for a request without a protocol, since what is
+// available does not depend on it: the first one is taken that can serve the
+// rest.
 func (s *Service) parseParamsForCapacity(m map[string]string, caps []access.Capability) (params, error) {
-	if m["protocol"] == "" {
-		with := merge(map[string]string{}, m)
-		with["protocol"] = s.Protocols()[0]
-		if blockAccess(caps) && s.cfg.Exporters[ISCSI] != nil {
-			with["protocol"] = ISCSI
-		}
-		m = with
+	if m["protocol"] != "" {
+		return s.parseParamsWith(m, caps)
 	}
+	var first error
+	for _, protocol := range s.Protocols() {
+		p, err := s.parseParamsWith(merge(m, map[string]string{"protocol": protocol}), caps)
+		if err == nil {
+			return p, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return params{}, first
+}
+
+// parseParamsWith checks parameters, and that they can serve the capabilities.
+func (s *Service) parseParamsWith(m map[string]string, caps []access.Capability) (params, error) {
 	p, err := s.parseParams(m)
 	if err != nil {
 		return p, err

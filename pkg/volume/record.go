@@ -168,7 +168,8 @@ func (r *record) differs(c creation) string {
 }
 
 func merge(a, b map[string]string) map[string]string {
-	m := maps.Clone(a)
+	m := map[string]string{}
+	maps.Copy(m, a)
 	maps.Copy(m, b)
 	return m
 }

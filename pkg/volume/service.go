@@ -13,7 +13,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/export"
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -74,11 +73,7 @@ type Snapshots interface {
 type Host interface {
 	// Available returns the bytes that can be written below a dataset.
 	Available(ctx context.Context, dataset string) (int64, error)
-	// MountedAt returns where a filesystem is mounted; false when it is not.
-	MountedAt(ctx context.Context, dataset string) (string, bool, error)
-	Mount(ctx context.Context, dataset, dir string, atime bool) error
-	// Unmount fails with zfs.ErrBusy while the filesystem is in use.
-	Unmount(ctx context.Context, dir string) error
+	Mounter
 	// SetRoot gives a mounted filesystem's root its owner and mode, if it is
 	// still as ZFS made it: empty, of root, 0755.
 	SetRoot(ctx context.Context, dir string, r zfs.Root) error
@@ -89,6 +84,17 @@ type Host interface {
 	// LooksEmpty reports that an unmarked dataset holds no data at all.
 	LooksEmpty(ctx context.Context, d zfs.Dataset) (bool, error)
 	Watch
+}
+
+// Mounter mounts filesystems on the storage host.
+type Mounter interface {
+	// MountedAt returns where a filesystem is mounted; false when it is not.
+	MountedAt(ctx context.Context, dataset string) (string, bool, error)
+	Mount(ctx context.Context, dataset, dir string, atime bool) error
+	// Remount changes whether a mounted filesystem notes the times of reads.
+	Remount(ctx context.Context, dir string, atime bool) error
+	// Unmount fails with zfs.ErrBusy while the filesystem is in use.
+	Unmount(ctx context.Context, dir string) error
 }
 
 // Config is what a Service is made of.
@@ -311,9 +317,4 @@ func (s *Service) parse(id string) (ident.VolumeID, error) {
 		return v, fault.New(fault.NotFound, "volume %s does not exist: no pool %q is configured", v, v.Pool)
 	}
 	return v, nil
-}
-
-// blockAccess reports whether one of the capabilities is for a block device.
-func blockAccess(caps []access.Capability) bool {
-	return slices.ContainsFunc(caps, func(c access.Capability) bool { return c.Type == access.Block })
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"sort"
 	"strconv"
 
 	"github.com/tarn-csi/tarn/pkg/access"
@@ -40,23 +41,13 @@ func (r Range) holds(bytes int64) bool {
 // the default, as far as the limit allows it. fault.Range when the limit cannot
 // be met.
 func sizeFor(p params, caps []access.Capability, r Range) (int64, error) {
-	least, why := MinBytes, "a volume"
-	if p.Protocol == ISCSI {
-		for _, c := range caps {
-			if c.Type != access.Mount {
-				continue
-			}
-			if n, _ := minsize.MinBytes(p.fsTypeOf(c)); n > least {
-				least, why = n, p.fsTypeOf(c)
-			}
-		}
-	}
+	least, why := p.smallest(caps)
 	block := p.blockBytes()
 	if r.RequiredBytes > MaxBytes {
 		return 0, fault.New(fault.Range, "%d bytes are more than the %d that a volume can have", r.RequiredBytes, MaxBytes)
 	}
-	least = roundUp(least, block)
-	if r.RequiredBytes > 0 && r.RequiredBytes < least && why != "a volume" {
+	// With a limit that has room for it the minimum is in the range.
+	if r.RequiredBytes > 0 && r.RequiredBytes < least && r.LimitBytes < least && why != anyVolume {
 		return 0, fault.New(fault.Range, "%d bytes are too small: %s needs at least %d", r.RequiredBytes, why, least)
 	}
 	size := roundUp(max(r.RequiredBytes, least), block)
@@ -71,6 +62,62 @@ func sizeFor(p params, caps []access.Capability, r Range) (int64, error) {
 			size, block, least, why, r.LimitBytes)
 	}
 	return size, nil
+}
+
+// anyVolume is what has the smallest minimum.
+const anyVolume = "a volume"
+
+// smallest is the least that the volume's filesystems need, rounded up to the
+// block, and what needs it.
+func (p params) smallest(caps []access.Capability) (int64, string) {
+	least, why := MinBytes, anyVolume
+	if p.Protocol == ISCSI {
+		for _, c := range caps {
+			if c.Type != access.Mount {
+				continue
+			}
+			if n, _ := minsize.MinBytes(p.fsTypeOf(c)); n > least {
+				least, why = n, p.fsTypeOf(c)
+			}
+		}
+	}
+	return roundUp(least, p.blockBytes()), why
+}
+
+// largest is the largest volume that can be made where so many bytes are
+// available: a thick one reserves what it may need.
+func (p params) largest(available int64) int64 {
+	switch {
+	case p.Thin:
+		return MaxBytes
+	case p.Protocol == NFS:
+		return min(available, MaxBytes)
+	}
+	block := p.blockBytes()
+	copies, _ := strconv.ParseInt(p.ZFS["copies"], 10, 64)
+	// The smallest number of blocks that does not fit any more.
+	blocks := sort.Search(int(min(available, MaxBytes)/block), func(n int) bool {
+		return zvolReservation(int64(n+1)*block, block, max(copies, 1)) > available
+	})
+	return int64(blocks) * block
+}
+
+// zvolReservation is what ZFS reserves for a thick zvol: its data and its
+// metadata, the latter once more often (zvol_volsize_to_reservation in
+// libzfs_dataset.c). On raidz, where small blocks take more than their size, ZFS
+// reserves more.
+func zvolReservation(bytes, block, copies int64) int64 {
+	const (
+		indirectBytes = 128 << 10
+		pointers      = 1 << 10 // in one indirect block
+		maxCopies     = 3
+	)
+	metadata := int64(7) // the dnode's own levels
+	for n := bytes / block; n > 1; {
+		n = (n + pointers - 1) / pointers
+		metadata += n
+	}
+	return bytes*copies + metadata*indirectBytes*min(copies+1, maxCopies)
 }
 
 // fsTypeOf is the filesystem that a capability gets on this volume.

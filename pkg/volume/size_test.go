@@ -86,3 +86,91 @@ func TestNoSpace(t *testing.T) {
 		e.wantDatasets()
 	})
 }
+
+// A size that is below what a filesystem needs gets that, if the limit has room
+// for it.
+func TestSizeBelowTheFilesystemsMinimum(t *testing.T) {
+	const least = 300 << 20
+	for _, c := range []struct{ required, limit, want int64 }{
+		{100 << 20, 0, 0}, {100 << 20, least - 1, 0}, {100 << 20, least, least}, {100 << 20, gib, least}, {least, gib, least},
+	} {
+		e := newEnv(t)
+		r := with(request("v", volume.ISCSI), "fsType", "xfs")
+		r.Size = volume.Range{RequiredBytes: c.required, LimitBytes: c.limit}
+		v, err := e.Create(t.Context(), r)
+		if c.want == 0 {
+			wantKind(t, err, fault.Range, "xfs")
+			continue
+		}
+		must(t, err)
+		if v.CapacityBytes != c.want {
+			t.Errorf("%+v: %d bytes", c, v.CapacityBytes)
+		}
+		e.create(r)
+	}
+}
+
+// The largest size that GetCapacity tells can be made, and no larger one; the
+// smallest, too. Asking changes nothing.
+func TestCapacityTellsWhatCanBeMade(t *testing.T) {
+	xfs := mounted(access.SingleNodeWriter)
+	xfs.FSType = "xfs"
+	for _, c := range []struct {
+		name       string
+		parameters map[string]string
+		caps       []access.Capability
+		least      int64
+	}{
+		{"nfs", map[string]string{"protocol": "nfs"}, nil, 1 << 20},
+		{"ext4 by default", map[string]string{"protocol": "iscsi"}, nil, 8 << 20},
+		{"xfs by the parameters", map[string]string{"protocol": "iscsi", "fsType": "xfs"}, nil, 300 << 20},
+		{"xfs by the capability", map[string]string{"protocol": "iscsi"}, []access.Capability{xfs}, 300 << 20},
+		{"block", map[string]string{"protocol": "iscsi"}, []access.Capability{asBlock(access.SingleNodeWriter)}, 1 << 20},
+		{"small blocks", map[string]string{"protocol": "iscsi", "zfs.volblocksize": "4K"}, []access.Capability{asBlock(access.SingleNodeWriter)}, 1 << 20},
+	} {
+		for _, thin := range []string{"true", "false"} {
+			t.Run(c.name+" thin="+thin, func(t *testing.T) {
+				e := newEnv(t)
+				r := volume.CreateRequest{Name: "v", Parameters: c.parameters, Capabilities: c.caps}
+				if c.caps == nil {
+					r.Capabilities = []access.Capability{mounted(access.SingleNodeWriter)}
+				}
+				r = with(r, "thin", thin)
+				before := e.Pool.Names()
+				available, least, most, err := e.Capacity(t.Context(), r.Parameters, c.caps)
+				must(t, err)
+				if least != c.least || available <= 0 || thin == "true" && most != volume.MaxBytes || thin == "false" && most > available {
+					t.Errorf("available %d, from %d to %d", available, least, most)
+				}
+				if len(e.Pool.Names()) != len(before) {
+					t.Error("asking made something")
+				}
+				r.Size = volume.Range{LimitBytes: least}
+				must(t, e.Delete(t.Context(), e.create(r).ID))
+				r.Size = volume.Range{RequiredBytes: most}
+				must(t, e.Delete(t.Context(), e.create(r).ID))
+				r.Size.RequiredBytes = most + 1
+				if _, err := e.Create(t.Context(), r); err == nil {
+					t.Errorf("%d bytes can be made, too", r.Size.RequiredBytes)
+				}
+			})
+		}
+	}
+}
+
+// Without a protocol the first is taken that can serve the rest.
+func TestCapacityWithoutAProtocol(t *testing.T) {
+	e := newEnv(t)
+	for _, parameters := range []map[string]string{nil, {"zfs.recordsize": "1M"}, {"fsType": "xfs"}} {
+		_, _, _, err := e.Capacity(t.Context(), parameters, nil)
+		must(t, err)
+	}
+	shared := []access.Capability{mounted(access.MultiNodeMultiWriter)}
+	_, least, _, err := e.Capacity(t.Context(), nil, shared)
+	must(t, err)
+	if least != volume.MinBytes {
+		t.Errorf("the least is %d", least)
+	}
+	_, _, _, err = e.Capacity(t.Context(), map[string]string{"protocol": "iscsi"}, shared)
+	wantKind(t, err, fault.Invalid)
+}

@@ -135,6 +135,19 @@ func TestSnapshotSaysWhichDatasetIsMissing(t *testing.T) {
 	}
 }
 
+// Which of two datasets zfs prints first is not said.
+func TestADatasetAndItsParentTakeOneCommand(t *testing.T) {
+	c, s := scripted(t, map[string]string{"zfs get -Hp -o name,property,value,source all tank/v tank": "tank\ttarn:driver\tx\tlocal\ntank/v\ttarn:name\ty\tlocal\n"})
+	d, above, err := c.GetWithParent(t.Context(), "tank/v")
+	if err != nil || len(s.lines) != 1 || d.Name != "tank/v" || above.Name != "tank" {
+		t.Errorf("%s, %s, %v, after %q", d.Name, above.Name, err, s.lines)
+	}
+	c, _ = scripted(t, map[string]string{"zfs get": "tank/v\ttarn:name\ty\tlocal\n"})
+	if _, _, err := c.GetWithParent(t.Context(), "tank/v"); err == nil {
+		t.Error("a parent that is not in the output was read")
+	}
+}
+
 func TestNotExistNeedsAParentThatExists(t *testing.T) {
 	missing := "!cannot open 'tank/csi/v': dataset does not exist"
 	c, _ := scripted(t, map[string]string{"zfs get": missing, "zfs list": "tank/csi\n"})

@@ -51,6 +51,7 @@ type subject interface {
 	Available(ctx context.Context, dataset string) (int64, error)
 	MountedAt(ctx context.Context, dataset string) (string, bool, error)
 	Mount(ctx context.Context, dataset, dir string, atime bool) error
+	Remount(ctx context.Context, dir string, atime bool) error
 	Unmount(ctx context.Context, dir string) error
 	SetRoot(ctx context.Context, dir string, r zfs.Root) error
 	LooksEmpty(ctx context.Context, d zfs.Dataset) (bool, error)

@@ -100,6 +100,31 @@ func TestGuestMountFlags(t *testing.T) {
 	}
 }
 
+// A mounted filesystem follows its atime property with a remount, which keeps the
+// other flags and runs no exportfs.
+func TestGuestAtimeFollowsTheProperty(t *testing.T) {
+	w := guestWorld(t)
+	survives := exportByHand(t)
+	name := w.fs("v", "setuid=off", "devices=off", "atime=off")
+	dir := filepath.Join(w.dir, "v")
+	w.must(w.Mount(t.Context(), name, dir, false))
+	for _, atime := range []bool{true, false, true} {
+		value := map[bool]string{true: "on", false: "off"}[atime]
+		w.must(w.SetAll(t.Context(), name, settings("atime="+value, "compression=lz4")), w.Remount(t.Context(), dir, atime))
+		var st unix.Statfs_t
+		w.must(unix.Statfs(dir, &st))
+		for flag, want := range map[int64]bool{unix.ST_NOSUID: true, unix.ST_NODEV: true, unix.ST_NOATIME: !atime} {
+			if got := st.Flags&flag != 0; got != want {
+				t.Errorf("atime=%s: mount flag %#x is %t", value, flag, got)
+			}
+		}
+		if !survives() {
+			t.Fatalf("atime=%s ran exportfs -ra", value)
+		}
+	}
+	w.must(w.Unmount(t.Context(), dir))
+}
+
 // C14: a pool without any feature.
 func TestGuestPoolWithoutFeatures(t *testing.T) {
 	const pool = "tarn-zfs-old"
@@ -193,6 +218,9 @@ func TestGuestSuspendedPool(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the pool does not suspend: %s", health)
 		}
+	}
+	if state, err := c.PoolState(t.Context(), pool+"/v"); err != nil || state != "SUSPENDED" {
+		t.Errorf("the state is %q, %v", state, err)
 	}
 	for what, call := range map[string]func() error{
 		"get":       func() error { _, err := c.Get(t.Context(), pool+"/v"); return err },

@@ -81,6 +81,20 @@ func mount(dataset, dir string, flags uintptr) error {
 	return &causeError{cause: cause, err: err}
 }
 
+// Remount gives what is mounted at dir the flags of Mount with that atime. `zfs
+// set atime=off` does it by itself, and `zfs set atime=on` does not: a remount
+// without any word about atime keeps what was (do_remount in fs/namespace.c).
+func (c *Client) Remount(_ context.Context, dir string, atime bool) error {
+	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | serverMountFlags | unix.MS_RELATIME)
+	if !atime {
+		flags = flags&^unix.MS_RELATIME | unix.MS_NOATIME
+	}
+	if err := unix.Mount("", dir, "", flags, ""); err != nil {
+		return &os.PathError{Op: "remount", Path: dir, Err: err}
+	}
+	return nil
+}
+
 // Unmount unmounts a filesystem by the system call and removes its empty
 // mount point. ErrBusy while something has it open.
 func (c *Client) Unmount(_ context.Context, dir string) error {

@@ -1,7 +1,9 @@
 package zfs_test
 
 import (
+	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
@@ -50,6 +52,14 @@ var watchRules = []rule{
 		equal(w, "missing", len(missing), 0)
 		_, err = w.KeysMissing(w.Context(), w.at("none"))
 		w.fails(err, zfs.ErrNoParent)
+	}},
+	{"a remount is of what is mounted", func(w *world) {
+		_, dir := w.mounted("v")
+		for _, atime := range []bool{false, true, true} {
+			w.works(w.Remount(w.Context(), dir, atime))
+		}
+		w.must(w.Unmount(w.Context(), dir), os.MkdirAll(dir, 0o755))
+		w.errno(w.Remount(w.Context(), dir, false), syscall.EINVAL)
 	}},
 	{"the state of a pool", func(w *world) {
 		state, err := w.PoolState(w.Context(), w.parent)

@@ -78,6 +78,7 @@ type node struct {
 
 	content   string // where the files are while it is not mounted
 	mountedAt string
+	atime     bool // of the mount
 	root      zfs.Root
 	encrypted bool // an encryption root, whose key is not loaded when locked
 	locked    bool

@@ -45,7 +45,7 @@ func (f *ZFS) MountedAt(ctx context.Context, dataset string) (string, bool, erro
 
 // Mount implements volume.Host: the system call, and what package zfs checks
 // before it.
-func (f *ZFS) Mount(ctx context.Context, dataset, dir string, _ bool) error {
+func (f *ZFS) Mount(ctx context.Context, dataset, dir string, atime bool) error {
 	return do0(ctx, f, "mount", dataset, func() error {
 		n := f.nodes[dataset]
 		var errno, cause error
@@ -72,8 +72,29 @@ func (f *ZFS) Mount(ctx context.Context, dataset, dir string, _ bool) error {
 		if errno != nil {
 			return refused(cause, &os.PathError{Op: "mount " + dataset + " at", Path: dir, Err: errno})
 		}
+		n.atime = atime
 		return f.mount(n, dir)
 	})
+}
+
+// Remount implements volume.Host.
+func (f *ZFS) Remount(ctx context.Context, dir string, atime bool) error {
+	return do0(ctx, f, "remount", dir, func() error {
+		n := f.mountAt(dir)
+		if n == nil {
+			return &os.PathError{Op: "remount", Path: dir, Err: syscall.EINVAL}
+		}
+		n.atime = atime
+		return nil
+	})
+}
+
+// Atime reports whether a filesystem is mounted so that reads are noted.
+func (f *ZFS) Atime(dataset string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[dataset]
+	return n != nil && n.mountedAt != "" && n.atime
 }
 
 // refused is an error of the system call with the cause that package zfs adds.
