@@ -35,8 +35,16 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(fake(w, os.Args[1:]))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := afterAll(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
+
+// afterAll takes down what all tests shared.
+var afterAll = func() error { return nil }
 
 // world is the directory of the fakes.
 type world string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount/minsize"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 var fsTypes = []string{"ext4", "ext3", "xfs"}
@@ -105,14 +106,14 @@ func TestGuestMinimumSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(sh(t, "dumpe2fs", "-h", device), "has_journal") {
+		if strings.Contains(machine.Sh(t, "dumpe2fs", "-h", device), "has_journal") {
 			t.Errorf("%s has a journal below %d bytes", fsType, least)
 		}
 		_, device = zvol(t, least)
 		if err := f.Format(ctx, device, fsType, nil, false); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(sh(t, "dumpe2fs", "-h", device), "has_journal") {
+		if !strings.Contains(machine.Sh(t, "dumpe2fs", "-h", device), "has_journal") {
 			t.Errorf("%s has no journal at %d bytes", fsType, least)
 		}
 		dir := mountpoint(t, m)
@@ -127,7 +128,7 @@ func TestGuestProbeSeesWhatIsNoFilesystem(t *testing.T) {
 	_, f := guestTools(t)
 	for what, prepare := range map[string]func(device string){
 		"LVM2_member": func(d string) {
-			sh(t, "pvcreate", "--yes", "--devices", realPath(t, d), realPath(t, d))
+			machine.Sh(t, "pvcreate", "--yes", "--devices", realPath(t, d), realPath(t, d))
 		},
 		"partition table": func(d string) {
 			// One Linux partition from sector 2048 on, and the signature.
@@ -135,7 +136,7 @@ func TestGuestProbeSeesWhatIsNoFilesystem(t *testing.T) {
 			put(t, d, "\x55\xaa", 510)
 		},
 		"unknown data": func(d string) { put(t, d, "something", 512) },
-		"swap":         func(d string) { sh(t, "mkswap", d) },
+		"swap":         func(d string) { machine.Sh(t, "mkswap", d) },
 	} {
 		_, device := zvol(t, 64*mib)
 		prepare(device)
@@ -146,7 +147,7 @@ func TestGuestProbeSeesWhatIsNoFilesystem(t *testing.T) {
 		if err := f.Format(ctx, device, "ext4", nil, false); !errors.Is(err, fault.Precondition) {
 			t.Errorf("%s is formatted: %v", what, err)
 		}
-		sh(t, "blkdiscard", "--force", device)
+		machine.Sh(t, "blkdiscard", "--force", device)
 	}
 }
 
@@ -162,17 +163,17 @@ func newDM(t *testing.T, table string) dm {
 	d := dm{t: t, name: "tarnmount-test"}
 	d.device = "/dev/mapper/" + d.name
 	_ = exec.Command("dmsetup", "remove", "--force", d.name).Run()
-	sh(t, "dmsetup", "create", d.name, "--table", table)
-	t.Cleanup(func() { sh(t, "dmsetup", "remove", "--retry", d.name) })
-	eventually(t, d.device, func() bool { _, _, ok := deviceNumber(d.device); return ok })
+	machine.Sh(t, "dmsetup", "create", d.name, "--table", table)
+	t.Cleanup(func() { machine.Sh(t, "dmsetup", "remove", "--retry", d.name) })
+	machine.Eventually(t, d.device, func() bool { _, _, ok := deviceNumber(d.device); return ok })
 	return d
 }
 
 func (d dm) load(table string) {
 	d.t.Helper()
-	sh(d.t, "dmsetup", "suspend", "--noflush", "--nolockfs", d.name)
-	sh(d.t, "dmsetup", "load", d.name, "--table", table)
-	sh(d.t, "dmsetup", "resume", d.name)
+	machine.Sh(d.t, "dmsetup", "suspend", "--noflush", "--nolockfs", d.name)
+	machine.Sh(d.t, "dmsetup", "load", d.name, "--table", table)
+	machine.Sh(d.t, "dmsetup", "resume", d.name)
 }
 
 func TestGuestC31UnreadableDisk(t *testing.T) {
@@ -241,20 +242,20 @@ func TestGuestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, dir+"/keep.txt", "kept")
-		sh(t, "sync", "-f", dir)
+		machine.Sh(t, "sync", "-f", dir)
 		copied := t.TempDir() + "/crashed"
-		sh(t, "dd", "if="+device, "of="+copied, "bs=1M", "status=none")
+		machine.Sh(t, "dd", "if="+device, "of="+copied, "bs=1M", "status=none")
 		if err := m.Unmount(ctx, dir); err != nil {
 			t.Fatal(err)
 		}
-		sh(t, "dd", "if="+copied, "of="+device, "bs=1M", "status=none", "conv=fsync")
-		if !strings.Contains(sh(t, "dumpe2fs", "-h", device), "needs_recovery") {
+		machine.Sh(t, "dd", "if="+copied, "of="+device, "bs=1M", "status=none", "conv=fsync")
+		if !strings.Contains(machine.Sh(t, "dumpe2fs", "-h", device), "needs_recovery") {
 			t.Fatal("the copy of a mounted filesystem has no journal to replay")
 		}
 		if err := f.Check(ctx, device, "ext4"); err != nil {
 			t.Error(err)
 		}
-		if strings.Contains(sh(t, "dumpe2fs", "-h", device), "needs_recovery") {
+		if strings.Contains(machine.Sh(t, "dumpe2fs", "-h", device), "needs_recovery") {
 			t.Error("the journal was not replayed")
 		}
 	})
@@ -263,8 +264,8 @@ func TestGuestCheck(t *testing.T) {
 		if err := f.Format(ctx, device, "ext4", nil, false); err != nil {
 			t.Fatal(err)
 		}
-		sh(t, "debugfs", "-w", "-R", "clri <2>", device) // the root directory
-		sh(t, "tune2fs", "-E", "force_fsck", device)
+		machine.Sh(t, "debugfs", "-w", "-R", "clri <2>", device) // the root directory
+		machine.Sh(t, "tune2fs", "-E", "force_fsck", device)
 		if err := f.Check(ctx, device, "ext4"); !errors.Is(err, fault.Precondition) || !strings.Contains(err.Error(), "by hand") {
 			t.Error(err)
 		}
@@ -296,16 +297,16 @@ func TestGuestC40CloneOfXFSNeedsNouuid(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, a+"/keep.txt", "kept")
-	sh(t, "sync", "-f", a)
-	sh(t, "zfs", "snapshot", name+"@s")
-	sh(t, "zfs", "clone", "-o", "volmode=dev", name+"@s", name+"-clone")
+	machine.Sh(t, "sync", "-f", a)
+	machine.Sh(t, "zfs", "snapshot", name+"@s")
+	machine.Sh(t, "zfs", "clone", "-o", "volmode=dev", name+"@s", name+"-clone")
 	clone := device + "-clone"
 	t.Cleanup(func() {
 		_ = m.Unmount(ctx, b)
-		eventually(t, "destroying the clone", func() bool { return exec.Command("zfs", "destroy", name+"-clone").Run() == nil })
-		sh(t, "zfs", "destroy", name+"@s")
+		machine.Eventually(t, "destroying the clone", func() bool { return exec.Command("zfs", "destroy", name+"-clone").Run() == nil })
+		machine.Sh(t, "zfs", "destroy", name+"@s")
 	})
-	eventually(t, clone, func() bool { _, _, ok := deviceNumber(clone); return ok })
+	machine.Eventually(t, clone, func() bool { _, _, ok := deviceNumber(clone); return ok })
 	if err := m.Mount(ctx, clone, b, "xfs", nil, nil); !errors.Is(err, fault.Precondition) {
 		t.Errorf("two XFS with one UUID: %v", err)
 	}
@@ -324,7 +325,7 @@ func TestGuestHungDiskEndsWithTheDeadlineError(t *testing.T) {
 	_, f := guestTools(t)
 	_, device := zvol(t, 64*mib)
 	d := newDM(t, fmt.Sprintf("0 %d linear %s 0", 64*mib/512, device))
-	sh(t, "dmsetup", "suspend", "--noflush", "--nolockfs", d.name)
+	machine.Sh(t, "dmsetup", "suspend", "--noflush", "--nolockfs", d.name)
 	timer := time.AfterFunc(5*time.Second, func() { _ = exec.Command("dmsetup", "resume", d.name).Run() })
 	defer timer.Stop()
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -343,5 +344,5 @@ func TestGuestHungDiskEndsWithTheDeadlineError(t *testing.T) {
 
 func realPath(t *testing.T, path string) string {
 	t.Helper()
-	return strings.TrimSpace(sh(t, "readlink", "-f", path))
+	return strings.TrimSpace(machine.Sh(t, "readlink", "-f", path))
 }

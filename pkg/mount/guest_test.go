@@ -4,56 +4,23 @@ package mount
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
-// The tests behind the tag guest run as root in a virtual machine, on real
-// zvols. What is missing there is a failure, never a skip.
+// These tests need real zvols.
 
-const poolName = "tarnmount"
+var pool = machine.Pool{Name: "tarnmount", Bytes: 8 << 30, Options: []string{"-O", "volmode=dev"}}
 
 var makePool = sync.OnceValue(func() error {
-	if os.Getenv("TARN_GUEST") != "1" {
-		return fmt.Errorf("this test changes the machine: run it in a guest")
-	}
-	if exec.Command("zpool", "list", poolName).Run() == nil {
-		if out, err := exec.Command("zpool", "destroy", poolName).CombinedOutput(); err != nil {
-			return fmt.Errorf("zpool destroy: %v: %s", err, out)
-		}
-	}
-	file := filepath.Join(os.TempDir(), poolName+".img")
-	_ = os.Remove(file)
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Truncate(file, 8<<30); err != nil {
-		return err
-	}
-	if out, err := exec.Command("zpool", "create", "-O", "volmode=dev", "-m", "none", poolName, file).CombinedOutput(); err != nil {
-		return fmt.Errorf("zpool create: %v: %s", err, out)
-	}
-	return nil
+	afterAll = pool.Down
+	return pool.Up()
 })
-
-// sh runs a tool of the test itself and returns its output.
-func sh(t *testing.T, tool string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", tool, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-var zvols int
 
 // zvol makes a sparse zvol and returns its name and device.
 func zvol(t *testing.T, sizeBytes int64) (name, device string) {
@@ -61,33 +28,7 @@ func zvol(t *testing.T, sizeBytes int64) (name, device string) {
 	if err := makePool(); err != nil {
 		t.Fatal(err)
 	}
-	zvols++
-	name = fmt.Sprintf("%s/v%d", poolName, zvols)
-	sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-V", fmt.Sprint(sizeBytes), name)
-	device = "/dev/zvol/" + name
-	// volmode comes from the parent: with -o volmode=dev the device is made,
-	// removed and made again. An event of the zvol that had the number before
-	// may be late, too.
-	eventually(t, "quiet in udev", func() bool { return exec.Command("udevadm", "settle", "--timeout=60").Run() == nil })
-	eventually(t, "the device of "+name, func() bool {
-		_, _, ok := deviceNumber(device)
-		return ok
-	})
-	t.Cleanup(func() {
-		eventually(t, "destroying "+name, func() bool { return exec.Command("zfs", "destroy", name).Run() == nil })
-	})
-	return name, device
-}
-
-// eventually waits for what udev or the kernel does soon.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("%s does not come about", what)
+	return pool.Zvol(t, sizeBytes)
 }
 
 func guestContext(t *testing.T) context.Context {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 func TestGuestLifecycle(t *testing.T) {
@@ -78,8 +79,8 @@ func TestGuestC40CloneBesideItsSource(t *testing.T) {
 		must(t, a.stage())
 		must(t, a.publish(a.target("a"), false))
 		must(t, a.use(a.target("a"), "from a"))
-		sh(t, "sync", "-f", a.target("a"))
-		sh(t, "zfs", "snapshot", a.dataset+"@s")
+		machine.Sh(t, "sync", "-f", a.target("a"))
+		machine.Sh(t, "zfs", "snapshot", a.dataset+"@s")
 		b := g.disk(c, a.dataset+"@s")
 		must(t, b.stage())
 		must(t, b.publish(b.target("b"), false))

@@ -15,6 +15,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/publish"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 func (v *guestVolume) stats(path string) (st Stats, err error) {
@@ -40,7 +41,7 @@ func (v *guestVolume) grow(bytes int64) {
 	if v.context.Protocol == publish.NFS {
 		property = "refquota"
 	}
-	sh(v.g.t, "zfs", "set", fmt.Sprintf("%s=%d", property, bytes), v.dataset)
+	machine.Sh(v.g.t, "zfs", "set", fmt.Sprintf("%s=%d", property, bytes), v.dataset)
 }
 
 // wantSize fails the test unless a workload is shown that size, less what a
@@ -110,7 +111,7 @@ func TestGuestALargerCloneBesideItsSource(t *testing.T) {
 		must(t, a.stage())
 		must(t, a.publish(a.target("a"), false))
 		must(t, a.use(a.target("a"), "from a"))
-		sh(t, "zfs", "snapshot", a.dataset+"@s")
+		machine.Sh(t, "zfs", "snapshot", a.dataset+"@s")
 		b := g.disk(c, a.dataset+"@s")
 		b.grow(2 * guestSize)
 		must(t, b.stage())
@@ -130,34 +131,12 @@ func TestGuestALargerCloneBesideItsSource(t *testing.T) {
 	}
 }
 
-// silence drops what is sent to the NFS server, as a dead one does, until the
-// returned function is called.
-func silence(t *testing.T) (speak func()) {
-	t.Helper()
-	for _, c := range []string{
-		"add table inet tarnsilence",
-		"add chain inet tarnsilence in { type filter hook input priority 0 ; }",
-		"add rule inet tarnsilence in tcp dport 2049 drop",
-	} {
-		sh(t, "nft", c)
-	}
-	silent := true
-	speak = func() {
-		if silent {
-			silent = false
-			sh(t, "nft", "delete table inet tarnsilence")
-		}
-	}
-	t.Cleanup(speak)
-	return speak
-}
-
 func TestGuestQuestionsToASilentServerEnd(t *testing.T) {
 	g := newGuest(t)
 	v, other := g.share(), g.disk(ext4(), "")
 	must(t, v.stage())
 	must(t, other.stage())
-	speak := silence(t)
+	speak := machine.Silence(t, "127.0.0.1")
 	for range 3 {
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -181,7 +160,7 @@ func TestGuestQuestionsToASilentServerEnd(t *testing.T) {
 		t.Errorf("another volume: %v", err)
 	}
 	speak()
-	eventually(t, "an answer", func() bool { _, err := v.stats(v.staging); return err == nil })
+	machine.Eventually(t, "an answer", func() bool { _, err := v.stats(v.staging); return err == nil })
 	v.wantHealth()
 	must(t, v.unstage())
 	must(t, other.unstage())
@@ -223,19 +202,19 @@ func TestGuestHealthOfDisks(t *testing.T) {
 			must(t, v.unstage())
 			must(t, v.stage()) // which checks it
 		} else {
-			sh(t, "xfs_io", "-x", "-c", "shutdown", v.staging)
+			machine.Sh(t, "xfs_io", "-x", "-c", "shutdown", v.staging)
 			v.wantHealth("inaccessible/FilesystemFailed")
 			must(t, v.stage())
 		}
 		v.wantHealth()
 
 		v.open() // no grants: the session ends
-		eventually(t, "the loss of the session", func() bool { return slices.Contains(reasons(v.health("")), "inaccessible/TargetUnreachable") })
+		machine.Eventually(t, "the loss of the session", func() bool { return slices.Contains(reasons(v.health("")), "inaccessible/TargetUnreachable") })
 		if list, err := g.s.StorageHealth(t.Context()); err != nil || !slices.Equal(reasons(list), []string{"inaccessible/PortalUnreachable"}) {
 			t.Errorf("storage: %+v, %v", list, err)
 		}
 		v.open(v.grant())
-		eventually(t, "the session again", func() bool { return len(v.health("")) == 0 })
+		machine.Eventually(t, "the session again", func() bool { return len(v.health("")) == 0 })
 		must(t, v.unstage())
 		v.wantGone()
 	}

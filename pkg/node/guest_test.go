@@ -10,10 +10,8 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,51 +30,15 @@ import (
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/publish"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
-// The tests behind the tag guest run as root in a virtual machine: one that is
-// storage host and node at once, with the real exporters, initiators and
-// filesystems. What is missing there is a failure, never a skip.
+// These tests need a machine that is storage host and node at once, with the
+// real exporters, initiators and filesystems.
 
-const guestPool = "tarnnode"
+var pool = machine.Pool{Name: "tarnnode", Bytes: 8 << 30, Options: []string{"-O", "volmode=dev"}}
 
-var makePool = sync.OnceValue(func() error {
-	if os.Getenv("TARN_GUEST") != "1" {
-		return errors.New("this test changes the machine: run it in a guest")
-	}
-	if exec.Command("zpool", "list", guestPool).Run() == nil {
-		if out, err := exec.Command("zpool", "destroy", guestPool).CombinedOutput(); err != nil {
-			return fmt.Errorf("zpool destroy: %w: %s", err, out)
-		}
-	}
-	file := filepath.Join(os.TempDir(), guestPool+".img")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 8<<30)); err != nil {
-		return err
-	}
-	if out, err := exec.Command("zpool", "create", "-m", "none", guestPool, file).CombinedOutput(); err != nil {
-		return fmt.Errorf("zpool create: %w: %s", err, out)
-	}
-	return nil
-})
-
-func sh(t *testing.T, tool string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", tool, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("%s does not come about", what)
-}
+func TestMain(m *testing.M) { os.Exit(pool.Run(m, machine.Nothing, machine.Nothing)) }
 
 // guest is the node, and the exporters of the storage host.
 type guest struct {
@@ -92,7 +54,6 @@ type guest struct {
 
 func newGuest(t *testing.T) *guest {
 	t.Helper()
-	must(t, makePool())
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	r := run.New(log)
@@ -153,14 +114,14 @@ func (g *guest) disk(c access.Capability, origin string) *guestVolume {
 	guestVolumes++
 	uuid := fmt.Sprintf("%08x%024x", time.Now().Unix(), guestVolumes)
 	name := fmt.Sprintf("pvc-%d", guestVolumes)
-	v := &guestVolume{g: g, id: "tank/" + name, dataset: guestPool + "/" + name, cap: c, staging: filepath.Join(g.dir, "staging", name)}
+	v := &guestVolume{g: g, id: "tank/" + name, dataset: pool.Name + "/" + name, cap: c, staging: filepath.Join(g.dir, "staging", name)}
 	if origin == "" {
-		sh(g.t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-o", "volmode=dev", "-V", fmt.Sprint(guestSize), v.dataset)
+		machine.Sh(g.t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-o", "volmode=dev", "-V", fmt.Sprint(guestSize), v.dataset)
 	} else {
-		sh(g.t, "zfs", "clone", "-o", "volmode=dev", origin, v.dataset)
+		machine.Sh(g.t, "zfs", "clone", "-o", "volmode=dev", origin, v.dataset)
 	}
-	v.destroyAtEnd()
-	sh(g.t, "udevadm", "settle", "--timeout=60")
+	pool.DestroyAtEnd(g.t, v.dataset)
+	machine.Device(g.t, v.dataset)
 	v.context = publish.Context{
 		Protocol: publish.ISCSI, IQN: naming(g.t).Target(uuid), Portals: []string{"127.0.0.1:3260"}, LUN: exportiscsi.LUN,
 		Serial: uuid, Initiator: naming(g.t).Initiator(nodeName), CHAP: chap.Derived,
@@ -192,12 +153,6 @@ func targetOf(v *guestVolume) attach.Target {
 	return attach.Target{IQN: c.IQN, Portals: c.Portals, LUN: c.LUN, Serial: c.Serial, Initiator: c.Initiator}
 }
 
-func (v *guestVolume) destroyAtEnd() {
-	v.g.t.Cleanup(func() {
-		eventually(v.g.t, "destroying "+v.dataset, func() bool { return exec.Command("zfs", "destroy", "-r", v.dataset).Run() == nil })
-	})
-}
-
 // letGo takes away what a test that failed has left on the node, so that the
 // next one can begin.
 func (v *guestVolume) letGo() {
@@ -221,12 +176,12 @@ func (g *guest) share() *guestVolume {
 	name := fmt.Sprintf("pvc-%d", guestVolumes)
 	uuid := fmt.Sprintf("%08x%024x", time.Now().Unix(), guestVolumes)
 	v := &guestVolume{
-		g: g, id: "tank/" + name, dataset: guestPool + "/" + name, staging: filepath.Join(g.dir, "staging", name),
+		g: g, id: "tank/" + name, dataset: pool.Name + "/" + name, staging: filepath.Join(g.dir, "staging", name),
 		cap:     access.Capability{Type: access.Mount, Mode: access.MultiNodeMultiWriter},
 		context: publish.Context{Protocol: publish.NFS, Server: "127.0.0.1", Share: "/srv/" + name},
 	}
-	sh(g.t, "zfs", "create", "-o", "mountpoint="+v.context.Share, v.dataset)
-	v.destroyAtEnd()
+	machine.Sh(g.t, "zfs", "create", "-o", "mountpoint="+v.context.Share, v.dataset)
+	pool.DestroyAtEnd(g.t, v.dataset)
 	must(g.t, g.nfs.Ensure(context.Background(), exports.Volume{
 		ID: v.id, UUID: uuid, Source: v.context.Share, Squash: exports.Squash{Mode: "none"},
 		Grants: []exports.Grant{{Node: nodeName, Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}},

@@ -3,14 +3,10 @@
 package release
 
 import (
-	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,54 +17,17 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/run"
 	"github.com/tarn-csi/tarn/pkg/zfs"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
-const guestPool = "tarn-release-test"
+var pool = machine.Pool{Name: "tarn-release-test", Bytes: 256 << 20, Mountpoint: "a b"}
 
-// TestMain makes a pool. Nothing is skipped: what is missing in the guest fails.
-func TestMain(m *testing.M) {
-	if os.Getenv("TARN_GUEST") != "1" {
-		fmt.Fprintln(os.Stderr, "this test binary is for the inside of a guest: hack/vm/run -- ...")
-		os.Exit(1)
-	}
-	os.Exit(withPool(m))
-}
+func TestMain(m *testing.M) { os.Exit(pool.Run(m, clean, machine.Nothing)) }
 
-var guestDir string
-
-func withPool(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "tarn-release-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	guestDir = filepath.Join(dir, "a b")
-	// Of a run that was killed.
-	_ = command("umount", "-a", "-l", "-t", "nfs4")
-	_ = command("exportfs", "-ua")
-	_ = command("zpool", "destroy", "-f", guestPool)
-	image := filepath.Join(dir, "disk")
-	err = errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20),
-		command("zpool", "create", "-f", "-m", guestDir, guestPool, image), command("modprobe", "dm_mod"))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = command("zpool", "destroy", "-f", guestPool) }()
-	return m.Run()
-}
-
-func command(name string, args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stderr = &stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, stderr.String())
-	}
-	return nil
+// clean takes away what a run that was killed has left.
+func clean() error {
+	_ = machine.Run("umount", "-a", "-l", "-t", "nfs4")
+	return errors.Join(machine.Run("exportfs", "-ua"), machine.Run("modprobe", "dm_mod"))
 }
 
 // guest is the guest's own host, with the parts that tests need.
@@ -104,12 +63,12 @@ const exportOptions = "rw,sync,no_subtree_check,mountpoint,sec=sys,no_root_squas
 // exported makes a filesystem, exports it to this host, and mounts it over NFS.
 func (g guest) exported(name string) (dataset, dir, mountpoint string) {
 	g.Helper()
-	dataset, dir = guestPool+"/"+name, filepath.Join(guestDir, name)
+	dataset, dir = pool.Name+"/"+name, filepath.Join(pool.Dir(), name)
 	g.must(g.zfs.Create(g.Context(), zfs.Spec{Name: dataset}), g.zfs.Mount(g.Context(), dataset, dir, true))
 	g.must(os.WriteFile(filepath.Join(dir, "file"), []byte("data"), 0o644))
-	g.must(command("exportfs", "-o", exportOptions, "127.0.0.1:"+dir))
+	g.must(machine.Run("exportfs", "-o", exportOptions, "127.0.0.1:"+dir))
 	mountpoint = g.TempDir()
-	g.must(command("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint))
+	g.must(machine.Run("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint))
 	g.Cleanup(func() { _ = unix.Unmount(mountpoint, unix.MNT_FORCE|unix.MNT_DETACH) })
 	return dataset, dir, mountpoint
 }
@@ -121,7 +80,7 @@ func (g guest) unexport(dir string) {
 	flushed, err := g.lastFlush()
 	g.must(err)
 	time.Sleep(time.Until(time.Unix(flushed+1, 0)))
-	g.must(command("exportfs", "-u", "127.0.0.1:"+dir))
+	g.must(machine.Run("exportfs", "-u", "127.0.0.1:"+dir))
 }
 
 func (g guest) busy(err error) {
@@ -195,8 +154,8 @@ func TestGuestQuickExportsAreWaitedFor(t *testing.T) {
 	for range 15 {
 		g.must(os.WriteFile("/proc/net/rpc/nfsd.fh/flush", []byte("1\n"), 0o644), os.WriteFile("/proc/net/rpc/nfsd.export/flush", []byte("1\n"), 0o644))
 	}
-	g.must(command("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint), unix.Unmount(mountpoint, 0))
-	g.must(command("exportfs", "-u", "127.0.0.1:"+dir))
+	g.must(machine.Run("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint), unix.Unmount(mountpoint, 0))
+	g.must(machine.Run("exportfs", "-u", "127.0.0.1:"+dir))
 	flushed, err := g.lastFlush()
 	g.must(err)
 	if flushed <= time.Now().Unix() {
@@ -210,7 +169,7 @@ func TestGuestQuickExportsAreWaitedFor(t *testing.T) {
 // the storage host.
 func TestGuestLogicalVolumes(t *testing.T) {
 	g := newGuest(t)
-	dataset := guestPool + "/z"
+	dataset := pool.Name + "/z"
 	g.must(g.zfs.Create(t.Context(), zfs.Spec{Name: dataset, VolumeBytes: 64 << 20, Thin: true, Properties: []zfs.Setting{{Name: "volmode", Value: "dev"}}}))
 	device := zfs.DevicePath(dataset)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -220,12 +179,12 @@ func TestGuestLogicalVolumes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g.must(command("vgcreate", "tarn-vg", device), command("lvcreate", "-an", "-Zn", "-n", "a-b", "-L", "16M", "tarn-vg"),
-		command("lvcreate", "-an", "-Zn", "-n", "c", "-L", "16M", "tarn-vg"), command("vgchange", "-ay", "tarn-vg"))
+	g.must(machine.Run("vgcreate", "tarn-vg", device), machine.Run("lvcreate", "-an", "-Zn", "-n", "a-b", "-L", "16M", "tarn-vg"),
+		machine.Run("lvcreate", "-an", "-Zn", "-n", "c", "-L", "16M", "tarn-vg"), machine.Run("vgchange", "-ay", "tarn-vg"))
 	g.busy(g.zfs.Destroy(t.Context(), dataset))
 
 	mountpoint := t.TempDir()
-	g.must(command("mkfs.ext4", "-q", "/dev/tarn-vg/a-b"), command("mount", "/dev/tarn-vg/a-b", mountpoint))
+	g.must(machine.Run("mkfs.ext4", "-q", "/dev/tarn-vg/a-b"), machine.Run("mount", "/dev/tarn-vg/a-b", mountpoint))
 	err := g.Release(t.Context(), Held{Device: device})
 	if err == nil || !strings.Contains(err.Error(), "a--b") || !strings.Contains(err.Error(), "unmount") {
 		t.Errorf("the mounted logical volume is not named: %v", err)

@@ -21,62 +21,23 @@ import (
 	"github.com/tarn-csi/tarn/pkg/attach"
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
-// The tests behind the tag guest run as root in a virtual machine: a real zvol
-// behind the kernel's own target, and the real open-iscsi. What is missing
-// there is a failure, never a skip.
+// These tests need a real zvol behind the kernel's own target, and the real
+// open-iscsi.
 
 const (
-	poolName = "tarnattach"
 	configfs = "/sys/kernel/config/target"
 	hba      = configfs + "/core/iblock_0"
 )
 
+var pool = machine.Pool{Name: "tarnattach", Bytes: 8 << 30, Options: []string{"-O", "volmode=dev"}}
+
 var makePool = sync.OnceValue(func() error {
-	if os.Getenv("TARN_GUEST") != "1" {
-		return errors.New("this test changes the machine: run it in a guest")
-	}
-	file := filepath.Join(os.TempDir(), poolName+".img")
-	_ = os.Remove(file)
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Truncate(file, 8<<30); err != nil {
-		return err
-	}
-	if out, err := exec.Command("zpool", "create", "-O", "volmode=dev", "-m", "none", poolName, file).CombinedOutput(); err != nil {
-		return fmt.Errorf("zpool create: %v: %s", err, out)
-	}
-	afterAll = func() error {
-		if out, err := exec.Command("zpool", "destroy", poolName).CombinedOutput(); err != nil {
-			return fmt.Errorf("zpool destroy: %v: %s", err, out)
-		}
-		return os.Remove(file)
-	}
-	return nil
+	afterAll = pool.Down
+	return pool.Up()
 })
-
-// sh runs a tool of the test itself and returns its output.
-func sh(t *testing.T, tool string, args ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", tool, strings.Join(args, " "), err, out)
-	}
-	return string(out)
-}
-
-// eventually waits for what the kernel or a daemon does soon.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("%s does not come about", what)
-}
 
 // lio is one volume of the storage host: a zvol behind a target with LUN 1.
 type lio struct {
@@ -106,17 +67,10 @@ func exportAs(t *testing.T, uuid string, sizeBytes int64, portals ...string) lio
 	if err := makePool(); err != nil {
 		t.Fatal(err)
 	}
-	l := lio{t: t, zvol: poolName + "/" + uuid, iqn: "iqn.2026-01.io.github.tarn-csi:test:" + uuid, serial: uuid}
-	sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-V", fmt.Sprint(sizeBytes), l.zvol)
-	t.Cleanup(func() {
-		eventually(t, "destroying "+l.zvol, func() bool { return exec.Command("zfs", "destroy", l.zvol).Run() == nil })
-	})
-	device := "/dev/zvol/" + l.zvol
-	// volmode comes from the parent: with -o volmode=dev the device is made,
-	// removed and made again. An event of the zvol that had the number before
-	// may be late, too.
-	eventually(t, "quiet in udev", func() bool { return exec.Command("udevadm", "settle", "--timeout=60").Run() == nil })
-	eventually(t, device, func() bool { _, _, ok := deviceNumber(device); return ok })
+	l := lio{t: t, zvol: pool.Name + "/" + uuid, iqn: "iqn.2026-01.io.github.tarn-csi:test:" + uuid, serial: uuid}
+	machine.Sh(t, "zfs", "create", "-s", "-o", "volblocksize=16k", "-V", fmt.Sprint(sizeBytes), l.zvol)
+	pool.DestroyAtEnd(t, l.zvol)
+	device := machine.Device(t, l.zvol)
 
 	l.mkdir(l.backstore())
 	t.Cleanup(func() { l.down() })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 // open-iscsi's own defaults wait two minutes for each of these.
@@ -48,10 +49,10 @@ func TestGuestLoginIsBounded(t *testing.T) {
 // blackhole drops what is sent to a port of this machine.
 func blackhole(t *testing.T, port int) {
 	t.Helper()
-	sh(t, "nft", "add", "table", "inet", "tarnblackhole")
-	sh(t, "nft", "add", "chain", "inet", "tarnblackhole", "in", "{ type filter hook input priority 0 ; }")
-	sh(t, "nft", "add", "rule", "inet", "tarnblackhole", "in", "tcp", "dport", fmt.Sprint(port), "drop")
-	t.Cleanup(func() { sh(t, "nft", "delete", "table", "inet", "tarnblackhole") })
+	machine.Sh(t, "nft", "add", "table", "inet", "tarnblackhole")
+	machine.Sh(t, "nft", "add", "chain", "inet", "tarnblackhole", "in", "{ type filter hook input priority 0 ; }")
+	machine.Sh(t, "nft", "add", "rule", "inet", "tarnblackhole", "in", "tcp", "dport", fmt.Sprint(port), "drop")
+	t.Cleanup(func() { machine.Sh(t, "nft", "delete", "table", "inet", "tarnblackhole") })
 }
 
 func TestGuestSecondPortalServes(t *testing.T) {

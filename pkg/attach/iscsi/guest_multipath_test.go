@@ -15,6 +15,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 // withMultipath runs multipathd so that it takes every disk.
@@ -28,14 +29,14 @@ func withMultipath(t *testing.T) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sh(t, "modprobe", "-a", "dm_multipath", "dm_round_robin")
-	sh(t, "multipathd")
+	machine.Sh(t, "modprobe", "-a", "dm_multipath", "dm_round_robin")
+	machine.Sh(t, "multipathd")
 	t.Cleanup(func() {
 		_ = exec.Command("multipathd", "shutdown").Run() // it may end before it answers
-		eventually(t, "the end of multipathd", func() bool { return exec.Command("pgrep", "-x", "multipathd").Run() != nil })
+		machine.Eventually(t, "the end of multipathd", func() bool { return exec.Command("pgrep", "-x", "multipathd").Run() != nil })
 		_ = os.Remove(conf)
 	})
-	eventually(t, "multipathd", func() bool { return exec.Command("multipathd", "show", "status").Run() == nil })
+	machine.Eventually(t, "multipathd", func() bool { return exec.Command("multipathd", "show", "status").Run() == nil })
 }
 
 func TestGuestMultipath(t *testing.T) {
@@ -45,13 +46,13 @@ func TestGuestMultipath(t *testing.T) {
 	a := guestAttacher(io.Discard)
 	target := l.target(portal4)
 	t.Cleanup(func() {
-		if out := sh(t, "dmsetup", "ls", "--target", "multipath"); !strings.Contains(out, "No devices") {
+		if out := machine.Sh(t, "dmsetup", "ls", "--target", "multipath"); !strings.Contains(out, "No devices") {
 			t.Errorf("a map is left: %s", out)
 		}
 	})
 	d := l.attachFor(a, target, nil)
 	if !strings.HasPrefix(filepath.Base(d.Path), "dm-") {
-		t.Fatalf("attached %s: %s", d.Path, sh(t, "multipath", "-ll"))
+		t.Fatalf("attached %s: %s", d.Path, machine.Sh(t, "multipath", "-ll"))
 	}
 	iqn, lun, ok := a.TargetOfDevice(int(d.Major), int(d.Minor))
 	if !ok || iqn != l.iqn || lun != 1 {
@@ -75,11 +76,11 @@ func TestGuestMultipath(t *testing.T) {
 	if err := a.Detach(ctx, target); fault.Kind(err) != fault.Precondition {
 		t.Errorf("detached under a mounted map: %v", err)
 	}
-	sh(t, "zfs", "set", fmt.Sprintf("volsize=%d", 2*size), l.zvol)
+	machine.Sh(t, "zfs", "set", fmt.Sprintf("volsize=%d", 2*size), l.zvol)
 	if err := a.Rescan(ctx, target); err != nil {
 		t.Error(err)
 	}
-	if got := strings.TrimSpace(sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(2*size) {
+	if got := strings.TrimSpace(machine.Sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(2*size) {
 		t.Errorf("the map has %s bytes", got)
 	}
 	if grew, err := f.Grow(ctx, d.Path, dir); err != nil || !grew {

@@ -19,6 +19,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 const size = 64 << 20
@@ -96,7 +97,7 @@ func TestGuestAttachFindDetach(t *testing.T) {
 	if err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the node's own initiator name changed: %s, %v", after, err)
 	}
-	if out := sh(t, "iscsiadm", "-m", "session", "-P", "1"); !strings.Contains(out, interfaceName(guestInitiator)) {
+	if out := machine.Sh(t, "iscsiadm", "-m", "session", "-P", "1"); !strings.Contains(out, interfaceName(guestInitiator)) {
 		t.Errorf("the session does not use our interface: %s", out)
 	}
 }
@@ -241,7 +242,7 @@ func TestGuestDetachRefusesADiskInUse(t *testing.T) {
 					if err := holder.Start(); err != nil {
 						t.Fatal(err)
 					}
-					eventually(t, "the namespace", func() bool {
+					machine.Eventually(t, "the namespace", func() bool {
 						b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", holder.Process.Pid))
 						return strings.TrimSpace(string(b)) == "sleep"
 					})
@@ -251,7 +252,7 @@ func TestGuestDetachRefusesADiskInUse(t *testing.T) {
 					undo = func() {
 						_ = holder.Process.Kill()
 						_ = holder.Wait()
-						eventually(t, "the end of the filesystem", func() bool {
+						machine.Eventually(t, "the end of the filesystem", func() bool {
 							_, err := os.Stat("/sys/fs/ext4/" + filepath.Base(d.Path))
 							return err != nil
 						})
@@ -266,8 +267,8 @@ func TestGuestDetachRefusesADiskInUse(t *testing.T) {
 				}
 				undo = func() { _ = m.Unmount(ctx, file) }
 			case "held":
-				sh(t, "dmsetup", "create", "tarnattach-held", "--table", fmt.Sprintf("0 %d linear %s 0", size/512, d.Path))
-				undo = func() { sh(t, "dmsetup", "remove", "--retry", "tarnattach-held") }
+				machine.Sh(t, "dmsetup", "create", "tarnattach-held", "--table", fmt.Sprintf("0 %d linear %s 0", size/512, d.Path))
+				undo = func() { machine.Sh(t, "dmsetup", "remove", "--retry", "tarnattach-held") }
 			}
 			defer undo()
 			if err := a.Detach(ctx, l.target(portal4)); fault.Kind(err) != fault.Precondition {
@@ -300,7 +301,7 @@ func TestGuestDetachFlushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache, _ := filepath.Glob("/sys/block/" + filepath.Base(d.Path) + "/device/scsi_disk/*/cache_type")
-	t.Logf("cache_type: %s", sh(t, "cat", cache...))
+	t.Logf("cache_type: %s", machine.Sh(t, "cat", cache...))
 	if err := a.Detach(ctx, l.target(portal4)); err != nil {
 		t.Error(err)
 	}
@@ -362,7 +363,7 @@ func TestGuestLostSessionIsReplaced(t *testing.T) {
 	// The portal moves: the old one is gone while the session uses it.
 	l.forbid(guestInitiator)
 	l.remove(l.tpgt() + "/np/" + portal4)
-	eventually(t, "the loss of the session", func() bool {
+	machine.Eventually(t, "the loss of the session", func() bool {
 		s, err := a.sessions(l.iqn)
 		return err == nil && len(s) == 1 && s[0].state != loggedIn
 	})
@@ -377,14 +378,14 @@ func TestGuestRescanSeesTheNewSize(t *testing.T) {
 	l := export(t, size, portal4).allow(guestInitiator, nil)
 	a := guestAttacher(io.Discard)
 	d := l.attachFor(a, l.target(portal4), nil)
-	sh(t, "zfs", "set", fmt.Sprintf("volsize=%d", 2*size), l.zvol)
-	if got := strings.TrimSpace(sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(size) {
+	machine.Sh(t, "zfs", "set", fmt.Sprintf("volsize=%d", 2*size), l.zvol)
+	if got := strings.TrimSpace(machine.Sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(size) {
 		t.Errorf("before the rescan: %s", got)
 	}
 	if err := a.Rescan(ctx, l.target(portal4)); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.TrimSpace(sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(2*size) {
+	if got := strings.TrimSpace(machine.Sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(2*size) {
 		t.Errorf("after the rescan: %s", got)
 	}
 }
@@ -397,7 +398,7 @@ func TestGuestC26RoundsLeaveNothing(t *testing.T) {
 		if _, err := a.Attach(ctx, l.target(portal4), nil); err != nil {
 			t.Fatal(err)
 		}
-		if out := sh(t, "iscsiadm", "-m", "node", "-T", l.iqn); strings.Contains(out, "node.startup = automatic") || !strings.Contains(out, "node.startup = manual") {
+		if out := machine.Sh(t, "iscsiadm", "-m", "node", "-T", l.iqn); strings.Contains(out, "node.startup = automatic") || !strings.Contains(out, "node.startup = manual") {
 			t.Errorf("the record: %s", out)
 		}
 		if err := a.Detach(ctx, l.target(portal4)); err != nil {

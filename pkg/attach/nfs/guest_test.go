@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,42 +20,31 @@ import (
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
-// The tests behind the tag guest run as root in a virtual machine, with the
-// kernel's NFS server on the loopback. What is missing there is a failure,
-// never a skip.
+// These tests need the kernel's NFS server on the loopback.
 
-const (
-	poolName    = "tarnnfs"
-	exportsFile = "/etc/exports.d/tarn-nfs-test.exports"
-)
+const exportsFile = "/etc/exports.d/tarn-nfs-test.exports"
+
+var pool = machine.Pool{Name: "tarnnfs", Bytes: 2 << 30}
 
 // share is an exported ZFS filesystem.
-var share = sync.OnceValues(func() (string, error) {
-	if os.Getenv("TARN_GUEST") != "1" {
-		return "", errors.New("this test changes the machine: run it in a guest")
-	}
-	_ = exec.Command("zpool", "destroy", poolName).Run()
-	file := filepath.Join(os.TempDir(), poolName+".img")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 2<<30), os.MkdirAll(filepath.Dir(exportsFile), 0o755)); err != nil {
-		return "", err
-	}
-	line := "/" + poolName + "/v 127.0.0.0/8(rw,sync,no_subtree_check,no_root_squash) ::1(rw,sync,no_subtree_check,no_root_squash)\n"
-	if err := os.WriteFile(exportsFile, []byte(line), 0o600); err != nil {
-		return "", err
-	}
-	for _, c := range [][]string{
-		{"zpool", "create", "-m", "none", poolName, file},
-		{"zfs", "create", "-o", "mountpoint=/" + poolName + "/v", poolName + "/v"},
-		{"exportfs", "-r"},
-	} {
-		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%v: %w: %s", c, err, out)
-		}
-	}
-	return "/" + poolName + "/v", nil
-})
+const share = "/tarnnfs/v"
+
+func TestMain(m *testing.M) { os.Exit(pool.Run(m, makeShare, dropShare)) }
+
+func makeShare() error {
+	line := share + " 127.0.0.0/8(rw,sync,no_subtree_check,no_root_squash) ::1(rw,sync,no_subtree_check,no_root_squash)\n"
+	return errors.Join(
+		machine.Run("zfs", "create", "-o", "mountpoint="+share, pool.Name+"/v"),
+		os.MkdirAll(filepath.Dir(exportsFile), 0o755), os.WriteFile(exportsFile, []byte(line), 0o600),
+		machine.Run("exportfs", "-r"))
+}
+
+func dropShare() error {
+	return errors.Join(os.RemoveAll(exportsFile), machine.Run("exportfs", "-r"))
+}
 
 type client struct {
 	t *testing.T
@@ -66,9 +54,6 @@ type client struct {
 
 func newClient(t *testing.T) client {
 	t.Helper()
-	if _, err := share(); err != nil {
-		t.Fatal(err)
-	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	r := run.New(log)
@@ -78,11 +63,7 @@ func newClient(t *testing.T) client {
 // mount mounts the share and returns where.
 func (c client) mount(ctx context.Context, server string, options ...string) (string, error) {
 	c.t.Helper()
-	path, err := share()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	d, err := c.a.Attach(ctx, attach.Target{Server: server, Share: path}, nil)
+	d, err := c.a.Attach(ctx, attach.Target{Server: server, Share: share}, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -102,29 +83,6 @@ func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// silence drops what is sent to the NFS port of an address, as a dead server
-// does, until the returned function is called.
-func silence(t *testing.T, address string) func() {
-	t.Helper()
-	family := "ip"
-	if strings.Contains(address, ":") {
-		family = "ip6"
-	}
-	for _, c := range []string{
-		"add table inet tarnsilence",
-		"add chain inet tarnsilence in { type filter hook input priority 0 ; }",
-		"add rule inet tarnsilence in " + family + " daddr " + address + " tcp dport 2049 drop",
-	} {
-		if out, err := exec.Command("nft", c).CombinedOutput(); err != nil {
-			t.Fatalf("nft %s: %v: %s", c, err, out)
-		}
-	}
-	var once sync.Once
-	speak := func() { once.Do(func() { _ = exec.Command("nft", "delete table inet tarnsilence").Run() }) }
-	t.Cleanup(speak)
-	return speak
 }
 
 func TestGuestReady(t *testing.T) {
@@ -171,9 +129,9 @@ func TestGuestRefusals(t *testing.T) {
 	ctx := within(t, time.Minute)
 	dir := t.TempDir()
 	for source, kind := range map[string]error{
-		"127.0.0.1:/" + poolName + "/other": fault.Precondition, // not exported
-		"127.0.0.9:/" + poolName + "/v":     nil,                // any loopback address serves
-		"192.0.2.77:/" + poolName + "/v":    fault.Unavailable,  // no route, or nobody
+		"127.0.0.1:/tarnnfs/other": fault.Precondition, // not exported
+		"127.0.0.9:" + share:       nil,                // any loopback address serves
+		"192.0.2.77:" + share:      fault.Unavailable,  // no route, or nobody
 	} {
 		begin := time.Now()
 		err := c.m.Mount(ctx, source, dir, "nfs", Options(nil), nil)
@@ -190,7 +148,7 @@ func TestGuestRefusals(t *testing.T) {
 // C35: a mount that hangs is killed at its deadline and holds up nobody.
 func TestGuestC35MountFromADeadServer(t *testing.T) {
 	c := newClient(t)
-	speak := silence(t, "127.0.0.1")
+	speak := machine.Silence(t, "127.0.0.1")
 	for range 3 {
 		begin := time.Now()
 		_, err := c.mount(within(t, 4*time.Second), "127.0.0.1", "vers=3")
@@ -226,7 +184,7 @@ func TestGuestUnmountFromADeadServer(t *testing.T) {
 					writer = dirtyPages(t, dir+"/dirty")
 					defer func() { _ = writer.Wait() }()
 				}
-				speak := silence(t, "127.0.0.1")
+				speak := machine.Silence(t, "127.0.0.1")
 				defer speak()
 				if dirty { // as a pod ends: killed, with data that no server has
 					_ = writer.Process.Kill()

@@ -17,14 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 // dataset makes a filesystem, mounted as Tarn mounts it, and its volume, open to
 // this very host.
 func (w *world) dataset(name string) (dataset string, v export.Volume) {
 	w.Helper()
-	dataset, dir := guestPool+"/"+name, filepath.Join(guestDir, name)
-	w.must(command("zfs", "create", "-u", dataset), os.MkdirAll(dir, 0o755), unix.Mount(dataset, dir, "zfs", unix.MS_NOSUID|unix.MS_NODEV, "zfsutil"))
+	dataset, dir := pool.Name+"/"+name, filepath.Join(pool.Dir(), name)
+	w.must(machine.Run("zfs", "create", "-u", dataset), os.MkdirAll(dir, 0o755), unix.Mount(dataset, dir, "zfs", unix.MS_NOSUID|unix.MS_NODEV, "zfsutil"))
 	w.Cleanup(func() {
 		w.works(w.Remove(context.Background(), uuidA))
 		// The rules before may have flushed the kernel's caches faster than its
@@ -34,9 +35,9 @@ func (w *world) dataset(name string) (dataset string, v export.Volume) {
 			raw, _ := os.ReadFile("/proc/net/rpc/nfsd.export/flush")
 			flushed, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 			time.Sleep(time.Until(time.Unix(flushed+1, 0)) + 100*time.Millisecond)
-			w.must(command("exportfs", "-f"))
+			w.must(machine.Run("exportfs", "-f"))
 		}
-		if err := errors.Join(err, command("zfs", "destroy", "-r", dataset)); err != nil {
+		if err := errors.Join(err, machine.Run("zfs", "destroy", "-r", dataset)); err != nil {
 			w.Error(err)
 		}
 		_ = os.RemoveAll(dir)
@@ -51,7 +52,7 @@ func (w *world) dataset(name string) (dataset string, v export.Volume) {
 func (w *world) nfsMount(server string, v export.Volume) (string, error) {
 	w.Helper()
 	dir := w.TempDir()
-	err := command("mount", "-t", "nfs4", "-o", "vers=4.2,proto="+map[bool]string{true: "tcp6", false: "tcp"}[server[0] == '[']+",retry=0,actimeo=0", server+":"+v.Source, dir)
+	err := machine.Run("mount", "-t", "nfs4", "-o", "vers=4.2,proto="+map[bool]string{true: "tcp6", false: "tcp"}[server[0] == '[']+",retry=0,actimeo=0", server+":"+v.Source, dir)
 	if err == nil {
 		w.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH) })
 	}
@@ -129,15 +130,15 @@ func TestGuestReadOnly(t *testing.T) {
 func TestGuestExportSurvivesZFSCommands(t *testing.T) {
 	w := guestWorld(t)
 	_, v := w.dataset("v")
-	w.must(command("exportfs", "-o", "rw,no_subtree_check", "192.0.2.9:"+guestDir))
-	w.granted(guestDir, "192.0.2.9")
+	w.must(machine.Run("exportfs", "-o", "rw,no_subtree_check", "192.0.2.9:"+pool.Dir()))
+	w.granted(pool.Dir(), "192.0.2.9")
 	w.works(w.Ensure(t.Context(), v))
 	dir, err := w.nfsMount("127.0.0.1", v)
 	w.works(err)
-	w.must(command("zfs", "create", guestPool+"/other"))
-	w.granted(guestDir) // it was dropped, so this test tests something
+	w.must(machine.Run("zfs", "create", pool.Name+"/other"))
+	w.granted(pool.Dir()) // it was dropped, so this test tests something
 	w.granted(v.Source, "127.0.0.1", "::1")
-	w.must(os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o644), command("zfs", "destroy", guestPool+"/other"))
+	w.must(os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o644), machine.Run("zfs", "destroy", pool.Name+"/other"))
 	w.must(os.WriteFile(filepath.Join(dir, "b"), []byte("x"), 0o644))
 }
 
@@ -186,7 +187,7 @@ func TestGuestServerRestart(t *testing.T) {
 	w.works(err)
 	w.must(os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o644))
 	w.must(w.host.StopServer())
-	w.must(command("rpc.nfsd", "8")) // without exportfs -r: the table is empty
+	w.must(machine.Run("rpc.nfsd", "8")) // without exportfs -r: the table is empty
 	w.granted(v.Source)
 	w.works(w.Ensure(t.Context(), v))
 	w.must(os.WriteFile(filepath.Join(dir, "b"), []byte("x"), 0o644))
