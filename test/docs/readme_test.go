@@ -54,6 +54,22 @@ func TestParameterTableIsComplete(t *testing.T) {
 	}
 }
 
+// The paragraph after the table names the parameters that can change.
+func TestMutableParametersAreNamed(t *testing.T) {
+	_, rest, ok := strings.Cut(section(t, "Parameters"), "\nDuring a volume's life")
+	if !ok {
+		t.Fatal("the README does not say what can change")
+	}
+	var listed []string
+	for _, m := range regexp.MustCompile("`(zfs\\.[a-z]+)`").FindAllStringSubmatch(rest, -1) {
+		listed = append(listed, m[1])
+	}
+	slices.Sort(listed)
+	if mutable := volume.MutableParameters(""); !slices.Equal(listed, mutable) {
+		t.Errorf("the README lists\n%q, the driver takes\n%q", listed, mutable)
+	}
+}
+
 func TestErrorTableNamesEveryCode(t *testing.T) {
 	text := section(t, "Errors")
 	for _, code := range []string{"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED",
