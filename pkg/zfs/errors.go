@@ -77,8 +77,11 @@ func causeOf(text, name string, others []string) error {
 	}
 	// The destroy of a snapshot opens its dataset first.
 	if of, _, isSnapshot := strings.Cut(name, "@"); isSnapshot {
-		if about, ok := after(text, of); ok && about == notThere {
+		switch about, _ := after(text, of); {
+		case about == notThere:
 			return ErrNoParent
+		case strings.HasSuffix(about, "is currently suspended"):
+			return ErrSuspended
 		}
 	}
 	for _, other := range others {

@@ -20,6 +20,7 @@ func TestClassify(t *testing.T) {
 		{"cannot open 'tank/csi/v': dataset does not exist", "tank/csi/w", "", nil},
 		{"cannot open 'tank/csi/v': dataset does not exist", "tank/csi/w", "tank/csi/v", nil},
 		{"cannot open 'tank/csi/v': dataset does not exist", "tank/csi/v@s", "", ErrNoParent},
+		{"cannot open 'tank/csi/v': pool I/O is currently suspended", "tank/csi/v@s", "", ErrSuspended},
 		{"could not find any snapshots to destroy; check snapshot names.", "tank/csi/v@s", "", ErrNotExist},
 		{"cannot create 'tank/csi/v': dataset already exists", "tank/csi/v", "", ErrExists},
 		{"cannot rename 'tank/csi/v': dataset already exists", "tank/csi/v", "tank/csi/w", ErrExists},

@@ -74,7 +74,8 @@ var snapshotRules = []rule{
 	}},
 	{"a snapshot of what is reserved needs its space once more", func(w *world) {
 		z := w.at("z")
-		w.must(w.admin.Put(w.parent, "quota", strconv.Itoa(40<<20)), w.Create(w.Context(), zfs.Spec{Name: z, VolumeBytes: 20 << 20}), w.admin.Write(z, 19<<20))
+		// The quota comes last: near it the kernel makes writers wait.
+		w.must(w.Create(w.Context(), zfs.Spec{Name: z, VolumeBytes: 20 << 20}), w.admin.Write(z, 19<<20), w.admin.Put(w.parent, "quota", strconv.Itoa(30<<20)))
 		w.fs("v")
 		w.fails(w.Snapshot(w.Context(), zfs.SnapshotSpec{Names: []string{w.at("v@s"), z + "@s"}}), zfs.ErrNoSpace)
 		w.gone(w.at("v@s"))
