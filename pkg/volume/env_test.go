@@ -167,11 +167,12 @@ func (e *env) wantOpened(want ...string) {
 	}
 }
 
-// datasets are those below the parent.
+// datasets are those below the parent, without the place of the tombstones,
+// which is made with the first claim.
 func (e *env) datasets() []string {
 	var list []string
 	for _, name := range e.Pool.Names() {
-		if rest, ok := strings.CutPrefix(name, parent+"/"); ok {
+		if rest, ok := strings.CutPrefix(name, parent+"/"); ok && rest != ".tombstones" {
 			list = append(list, rest)
 		}
 	}

@@ -111,6 +111,10 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 		if err := s.cfg.ZFS.Set(ctx, p.cfg.Parent, zfs.Setting{Name: propDriver, Value: s.cfg.Driver}); err != nil {
 			return "", describe(err, "claim parent %s", p.cfg.Parent)
 		}
+		// Made now, it costs no call anything later.
+		if err := s.makeHidden(ctx, p.dataset(tombstones)); err != nil {
+			return "", err
+		}
 	}
 	base, _ := d.Value("mountpoint")
 	s.mountParent(ctx, p, d, base)

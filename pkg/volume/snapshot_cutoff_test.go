@@ -63,7 +63,7 @@ func cutOffAtEachStep(t *testing.T, life []step) {
 func (e *env) wantEmpty() {
 	e.t.Helper()
 	for _, name := range e.datasets() {
-		if name != ".tombstones" && name != ".incoming" {
+		if name != ".incoming" {
 			e.t.Errorf("%s is left", name)
 		}
 	}

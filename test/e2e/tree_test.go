@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -23,6 +24,7 @@ import (
 // Volumes, snapshots, clones and groups agree with a model, whatever is done in
 // which order, and so does what is in them. -rapid.steps says how many steps.
 func TestTree(t *testing.T) {
+	short(t)
 	for _, k := range []kind{kinds[0], kinds[3]} {
 		t.Run(k.name, func(t *testing.T) {
 			w := tree.World{
@@ -32,6 +34,21 @@ func TestTree(t *testing.T) {
 			}
 			rapid.Check(t, func(rt *rapid.T) { tree.Check(rt, w) })
 		})
+	}
+}
+
+// short makes rapid do little, unless the command line says otherwise: every step
+// is some commands in an emulated machine.
+func short(t *testing.T) {
+	t.Helper()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]string{"rapid.checks": "1", "rapid.steps": "60", "rapid.shrinktime": "1m"} {
+		if !given[name] {
+			if err := flag.Set(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -106,11 +106,11 @@ func (d *Driver) wantClean(t *testing.T) {
 	}
 	left := append(d.Node.Left(), d.Storage.Exports()...)
 	left = append(left, d.Storage.ExportFiles()...)
-	for _, name := range d.Storage.Pool.Names() {
-		if name != "tank" && name != "tank/csi" {
-			left = append(left, "dataset "+name)
-		}
+	datasets, err := d.below()
+	if err != nil {
+		t.Fatal(err)
 	}
+	left = append(left, datasets...)
 	if len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}

@@ -86,6 +86,24 @@ func Start(t testing.TB, change ...func(*Parts)) *Driver {
 	return d
 }
 
+// startPatience is how long a start is waited for; what a test broke may keep the
+// driver from getting ready at all.
+const startPatience = 5 * time.Second
+
+func (d *Driver) waitStarted() {
+	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
+	defer cancel()
+	for pause := time.Millisecond; d.Volumes.Ready() != nil; pause = min(2*pause, 100*time.Millisecond) {
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
 // Restart ends the daemon in order and starts another on what it leaves.
 func (d *Driver) Restart() {
 	d.t.Helper()
@@ -156,6 +174,7 @@ func (d *Driver) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	worked, served := make(chan struct{}), make(chan error, 1)
 	go func() { volumes.Run(ctx); close(worked) }()
+	d.waitStarted()
 	go func() { served <- server.Serve(listener) }()
 	d.stop = func() {
 		server.GracefulStop()

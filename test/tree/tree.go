@@ -68,6 +68,7 @@ type machine struct {
 	members   map[string][]*snapshot
 	groupIDs  map[string]string
 	writes    int
+	steps     int
 }
 
 // Check takes steps in the world until rapid has had enough, deletes
@@ -95,6 +96,7 @@ func Check(t *rapid.T, w World) {
 		"deleteSnapshot": m.deleteSnapshot,
 		"":               m.agrees,
 	})
+	t.Logf("%d steps", m.steps)
 	m.deleteAll(t)
 	after, err := w.Left()
 	if err != nil {
@@ -397,6 +399,7 @@ func (m *machine) endSnapshot(t *rapid.T, name string, s *snapshot) {
 
 // agrees compares listings and contents with the model.
 func (m *machine) agrees(t *rapid.T) {
+	m.steps++
 	ctx, cancel := m.ctx()
 	defer cancel()
 	volumes, err := m.controller.ListVolumes(ctx, &csi.ListVolumesRequest{})
