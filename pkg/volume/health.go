@@ -242,39 +242,47 @@ func (s *Service) judge(p *pool, r *record, v sight) ([]Condition, error) {
 	if v.pool != nil {
 		list = append(list, *v.pool)
 	}
-	add := func(severity Severity, reason, format string, args ...any) []Condition {
-		return append(list, Condition{severity, reason, fmt.Sprintf(format, args...)})
+	lost := func(reason, format string, args ...any) []Condition {
+		return append(list, Condition{Inaccessible, reason, fmt.Sprintf(format, args...)})
 	}
-	if r.err != nil {
-		return add(Inaccessible, PropertiesUnreadable, "%v", r.err), nil
+	if why := r.unreadable(); why != "" {
+		return lost(PropertiesUnreadable, "%s", why), nil
 	}
 	if v.keyMissing(r.dataset.Name) {
-		return add(Inaccessible, EncryptionKeyMissing, "the encryption key of %s is not loaded: run `zfs load-key`", r.dataset.Name), nil
+		return lost(EncryptionKeyMissing, "the encryption key of %s is not loaded: run `zfs load-key`", r.dataset.Name), nil
 	}
 	published := len(r.publications) > 0
 	if r.params.Protocol == NFS {
 		want := r.mountpoint(p)
 		switch dir, ok := v.mounts[r.dataset.Name]; {
 		case !ok && published:
-			list = add(Inaccessible, NotMounted, "dataset %s is not mounted on the storage host", r.dataset.Name)
+			list = lost(NotMounted, "dataset %s is not mounted on the storage host", r.dataset.Name)
 		case ok && want != "" && dir != want:
-			list = add(Inaccessible, MountedElsewhere, "dataset %s is mounted at %s, and its mountpoint is %s: unmount it", r.dataset.Name, dir, want)
+			list = lost(MountedElsewhere, "dataset %s is mounted at %s, and its mountpoint is %s: unmount it", r.dataset.Name, dir, want)
 		}
 	}
 	if !published {
 		return list, nil
 	}
 	if s.cfg.Exporters[r.params.Protocol] == nil {
-		return add(Inaccessible, ServerUnavailable, "it is of protocol %s, which this driver does not serve now: start it with --protocols %s", r.params.Protocol, r.params.Protocol), nil
+		return lost(ServerUnavailable, "it is of protocol %s, which this driver does not serve now: start it with --protocols %s", r.params.Protocol, r.params.Protocol), nil
 	}
 	if err := v.ready(r.params.Protocol); err != nil {
-		return add(Inaccessible, ServerUnavailable, "%v", err), nil
+		return lost(ServerUnavailable, "%v", err), nil
 	}
 	st, _, err := v.export(r.params.Protocol)
 	if err != nil {
 		return nil, err
 	}
 	return append(list, s.judgeExport(p, r, st)...), nil
+}
+
+// unreadable says why the volume's properties make no sense; empty when they do.
+func (r *record) unreadable() string {
+	if r.err == nil {
+		return ""
+	}
+	return r.err.Error()
 }
 
 // judgeExport compares what the kernel shows of a volume with its publications.

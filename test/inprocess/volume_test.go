@@ -20,7 +20,7 @@ func TestLifeOfAVolumeInV1(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close() //nolint:errcheck // the test ends
+			defer conn.Close()
 			c, ctx := csiv1.NewControllerClient(conn), t.Context()
 			if _, err := csiv1.NewIdentityClient(conn).Probe(ctx, &csiv1.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
 				t.Fatal(err)
