@@ -85,8 +85,10 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 		Host:         storageHost{client, release.New(runner)},
 		Secrets:      chap.Store{Dir: filepath.Join(c.StateDir, "chap")},
 		Operation:    c.OperationTimeout,
-		LockDir:      c.RunDir,
-		Log:          log,
+
+		DeleteForeignSnapshots: c.DeleteForeignSnapshots,
+		LockDir:                c.RunDir,
+		Log:                    log,
 	})
 }
 

@@ -77,6 +77,10 @@ type Config struct {
 	StateDir string `yaml:"stateDir"`
 	RunDir   string `yaml:"runDir"`
 
+	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
+	// deleted volume, if they have neither clones nor holds.
+	DeleteForeignSnapshots bool `yaml:"deleteForeignSnapshots"`
+
 	// OperationTimeout bounds a call that changes a pool or a kernel table.
 	OperationTimeout time.Duration `yaml:"operationTimeout"`
 

@@ -49,6 +49,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&v.HostRoot, "host-root", v.HostRoot, "where a container sees the host's root")
 	set.StringVar(&v.StateDir, "state-dir", v.StateDir, "directory for stage records and CHAP pairs")
 	set.StringVar(&v.RunDir, "run-dir", v.RunDir, "directory for lock files")
+	set.BoolVar(&v.DeleteForeignSnapshots, "delete-foreign-snapshots", false, "destroy other tools' snapshots of deleted volumes, if nothing needs them")
 	set.DurationVar(&v.OperationTimeout, "operation-timeout", v.OperationTimeout, "limit of a call that changes a pool or a kernel table")
 	set.StringVar(&v.LogLevel, "log-level", v.LogLevel, "debug, info, warning or error")
 	set.StringVar(&v.LogFormat, "log-format", v.LogFormat, "text or json")
@@ -76,25 +77,26 @@ func (f *Flags) Load() (Config, error) {
 func (f *Flags) overlay(c *Config) error {
 	v := f.values
 	for name, apply := range map[string]func(){
-		"endpoint":             func() { c.Endpoint = v.Endpoint },
-		"mode":                 func() { c.Mode = v.Mode },
-		"driver-name":          func() { c.DriverName = v.DriverName },
-		"protocols":            func() { c.Protocols = v.Protocols },
-		"node-name":            func() { c.NodeName = v.NodeName },
-		"node-address":         func() { c.NodeAddresses = v.NodeAddresses },
-		"node-network":         func() { c.NodeNetworks = v.NodeNetworks },
-		"max-volumes-per-node": func() { c.MaxVolumesPerNode = v.MaxVolumesPerNode },
-		"topology":             func() { c.Topology = v.Topology },
-		"iqn-prefix":           func() { c.IQNPrefix = v.IQNPrefix },
-		"instance":             func() { c.Instance = v.Instance },
-		"master-key-file":      func() { c.MasterKeyFile = v.MasterKeyFile },
-		"node-key-file":        func() { c.NodeKeyFile = v.NodeKeyFile },
-		"host-root":            func() { c.HostRoot = v.HostRoot },
-		"state-dir":            func() { c.StateDir = v.StateDir },
-		"run-dir":              func() { c.RunDir = v.RunDir },
-		"operation-timeout":    func() { c.OperationTimeout = v.OperationTimeout },
-		"log-level":            func() { c.LogLevel = v.LogLevel },
-		"log-format":           func() { c.LogFormat = v.LogFormat },
+		"endpoint":                 func() { c.Endpoint = v.Endpoint },
+		"mode":                     func() { c.Mode = v.Mode },
+		"driver-name":              func() { c.DriverName = v.DriverName },
+		"protocols":                func() { c.Protocols = v.Protocols },
+		"node-name":                func() { c.NodeName = v.NodeName },
+		"node-address":             func() { c.NodeAddresses = v.NodeAddresses },
+		"node-network":             func() { c.NodeNetworks = v.NodeNetworks },
+		"max-volumes-per-node":     func() { c.MaxVolumesPerNode = v.MaxVolumesPerNode },
+		"topology":                 func() { c.Topology = v.Topology },
+		"iqn-prefix":               func() { c.IQNPrefix = v.IQNPrefix },
+		"instance":                 func() { c.Instance = v.Instance },
+		"master-key-file":          func() { c.MasterKeyFile = v.MasterKeyFile },
+		"node-key-file":            func() { c.NodeKeyFile = v.NodeKeyFile },
+		"host-root":                func() { c.HostRoot = v.HostRoot },
+		"state-dir":                func() { c.StateDir = v.StateDir },
+		"run-dir":                  func() { c.RunDir = v.RunDir },
+		"delete-foreign-snapshots": func() { c.DeleteForeignSnapshots = v.DeleteForeignSnapshots },
+		"operation-timeout":        func() { c.OperationTimeout = v.OperationTimeout },
+		"log-level":                func() { c.LogLevel = v.LogLevel },
+		"log-format":               func() { c.LogFormat = v.LogFormat },
 	} {
 		if f.set.Changed(name) {
 			apply()

@@ -27,7 +27,8 @@ var given = map[string]struct{ args, field string }{
 	"node-network": {"192.0.2.0/24", "NodeNetworks"}, "iqn-prefix": {"iqn.2000-01.org.example", "IQNPrefix"}, "instance": {"i", "Instance"},
 	"master-key-file": {"/m", "MasterKeyFile"}, "node-key-file": {"/n", "NodeKeyFile"}, "host-root": {"/host", "HostRoot"},
 	"state-dir": {"/s", "StateDir"}, "run-dir": {"/r", "RunDir"}, "operation-timeout": {"3m0s", "OperationTimeout"},
-	"log-level": {"debug", "LogLevel"}, "log-format": {"json", "LogFormat"}, "address": {"192.0.2.10", "PortalHints"},
+	"delete-foreign-snapshots": {"false", "DeleteForeignSnapshots"},
+	"log-level":                {"debug", "LogLevel"}, "log-format": {"json", "LogFormat"}, "address": {"192.0.2.10", "PortalHints"},
 }
 
 // other is a file in which every one of these settings has another value.
@@ -48,6 +49,7 @@ nodeKeyFile: /file/n
 hostRoot: /file
 stateDir: /file/s
 runDir: /file/r
+deleteForeignSnapshots: true
 operationTimeout: 9m
 logLevel: error
 logFormat: text
@@ -92,6 +94,8 @@ func formatted(v reflect.Value) string {
 			pairs = append(pairs, k+"="+x[k])
 		}
 		return strings.Join(pairs, ",")
+	case bool:
+		return strconv.FormatBool(x)
 	case int64:
 		return strconv.FormatInt(x, 10)
 	}
@@ -108,7 +112,7 @@ func TestAFlagThatIsNotGivenLeavesTheFile(t *testing.T) {
 		NodeAddresses: []string{"192.0.2.99"}, NodeNetworks: []string{"198.51.100.0/24"}, PortalHints: []string{"192.0.2.98"},
 		MaxVolumesPerNode: 7, Topology: map[string]string{"example.com/zone": "file"},
 		IQNPrefix: "iqn.1999-01.com.example", Instance: "file", MasterKeyFile: "/file/m", NodeKeyFile: "/file/n", HostRoot: "/file",
-		StateDir: "/file/s", RunDir: "/file/r", OperationTimeout: 9 * time.Minute, LogLevel: "error", LogFormat: "text",
+		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, LogLevel: "error", LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)

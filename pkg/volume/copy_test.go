@@ -270,7 +270,10 @@ func TestLongCopy(t *testing.T) {
 	e := newEnv(t)
 	const bound = time.Second
 	z, done := e.copying(bound)
-	wantKind(t, func() error { _, err := e.Create(t.Context(), full(request("c", "nfs"), ofVolume("tank/v"))); return err }(), fault.Busy, "CreateVolume")
+	wantKind(t, func() error {
+		_, err := e.Create(t.Context(), full(request("c", "nfs"), ofVolume("tank/v")))
+		return err
+	}(), fault.Busy, "CreateVolume")
 	must(t, e.Reconcile(t.Context()))
 	if got := e.hiddenOf("v"); !strings.HasPrefix(got, "v@.copy.") {
 		t.Error("the snapshot that is copied was destroyed")

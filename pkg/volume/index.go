@@ -319,18 +319,18 @@ func (x *index) free(uuid string) (*record, bool) {
 	return r, ok && !x.needed(uuid)
 }
 
-// freeGraves returns the uuids of all tombstones on which nothing is known to
-// depend.
-func (x *index) freeGraves() []string {
+// freeGraves returns the datasets of all tombstones on which nothing is known to
+// depend, by their keys.
+func (x *index) freeGraves() map[string]string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var list []string
-	for uuid := range x.graves.now {
-		if !x.needed(uuid) {
-			list = append(list, uuid)
+	free := map[string]string{}
+	for key, r := range x.graves.now {
+		if !x.needed(key) {
+			free[key] = r.dataset.Name
 		}
 	}
-	return list
+	return free
 }
 
 // needed reports whether snapshots or clones of a volume are known. x.mu is

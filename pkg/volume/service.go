@@ -61,6 +61,9 @@ type Attributes interface {
 type Snapshots interface {
 	Snapshot(ctx context.Context, s zfs.SnapshotSpec) error
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	// SnapshotUses lists all snapshots below parent, foreign ones too, with what
+	// keeps them.
+	SnapshotUses(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
 	DestroyLater(ctx context.Context, snapshot string) error
 	// Copy goes on with what a call for the same was cut off from.
@@ -112,6 +115,9 @@ type Config struct {
 	ZFS       ZFS
 	Host      Host
 	Secrets   SecretStore
+	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
+	// deleted volume, once nothing else of it is left.
+	DeleteForeignSnapshots bool
 	// Operation bounds a call that changes a pool or a kernel table.
 	Operation time.Duration
 	// LockDir holds one lock file a parent dataset.

@@ -221,6 +221,55 @@ func TestForeignSnapshots(t *testing.T) {
 	})
 }
 
+// A volume that foreign snapshots alone hold goes where the configuration lets
+// it, once none of them is held or cloned.
+func TestDeleteForeignSnapshots(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, e *env, protocol string) {
+		e.create(request("v", protocol))
+		must(t, e.Pool.TakeSnapshot(parent+"/v@a"))
+		must(t, e.Pool.TakeSnapshot(parent+"/v@b"))
+		e.snapshot("s", "tank/v")
+		must(t, e.Reconcile(t.Context()))
+		e.wantDatasets("v", "v@a", "v@b", "v@s") // it is there
+		must(t, e.Delete(t.Context(), "tank/v"))
+		must(t, e.Reconcile(t.Context()))
+		grave := e.datasets()[1]
+		stays := func(why string) {
+			t.Helper()
+			must(t, e.Reconcile(t.Context()))
+			if got := e.datasets(); !slices.Contains(got, grave+"@a") || !slices.Contains(got, grave+"@b") {
+				t.Errorf("%s: datasets are %q", why, got)
+			}
+		}
+		stays("it has a snapshot of ours")
+		must(t, e.DeleteSnapshot(t.Context(), "tank/v@s"))
+		release, err := e.Pool.HoldSnapshot(parent + "/" + grave + "@b")
+		must(t, err)
+		stays("one is held")
+		release()
+		must(t, e.Pool.MakeClone(parent+"/"+grave+"@b", "tank/foreign"))
+		stays("one has a clone")
+		must(t, e.Pool.Destroy(t.Context(), "tank/foreign"))
+		must(t, e.Reconcile(t.Context()))
+		e.wantDatasets(".tombstones")
+	}, func(c *volume.Config) { c.DeleteForeignSnapshots = true })
+}
+
+// What foreign snapshots hold costs a reconcile one listing, however much it is.
+func TestHeldTombstonesAreCheap(t *testing.T) {
+	e := newEnv(t, only("iscsi"))
+	count := func() int { return e.commands(func() { must(t, e.Reconcile(t.Context())) }) }
+	none := count()
+	for i := range 5 {
+		id := e.create(request(fmt.Sprint("v", i), "iscsi")).ID
+		must(t, e.Pool.TakeSnapshot(parent+id[len("tank"):]+"@backup"))
+		must(t, e.Delete(t.Context(), id))
+	}
+	if n := count(); n > none+1 {
+		t.Errorf("a reconcile takes %d commands, without tombstones %d", n, none)
+	}
+}
+
 // A snapshot that a backup tool holds frees its name at once, and goes when it
 // is released.
 func TestDeleteHeldSnapshot(t *testing.T) {

@@ -62,14 +62,8 @@ func (s *Service) sweep(ctx context.Context, p *pool, own []hidden) {
 		}
 	}
 	p.index.gone(listed)
-	for _, key := range p.index.freeGraves() {
-		err := s.inBackground(ctx, p, "destroy tombstone", "tombstone "+key, func(ctx context.Context) error {
-			s.reap(ctx, p, key)
-			return nil
-		})
-		if err != nil {
-			s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).Warn("a deleted volume could not be destroyed yet")
-		}
+	if err := s.sweepGraves(ctx, p); err != nil {
+		s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).Warn("what deleted volumes wait for cannot be read")
 	}
 }
 

@@ -25,7 +25,7 @@ type rule struct {
 // rules are all of them.
 var rules = [][]rule{
 	createRules, destroyRules, propertyRules, readRules, renameRules, spaceRules, mountRules, emptyRules, keyRules,
-	snapshotRules, deferRules, cloneRules, setAllRules, copyRules, watchRules,
+	snapshotRules, useRules, deferRules, cloneRules, setAllRules, copyRules, watchRules,
 }
 
 // subject is what is tested: a Client on the real ZFS, or the fake.
@@ -43,6 +43,7 @@ type subject interface {
 	KeysMissing(ctx context.Context, parent string) (map[string]bool, error)
 	Snapshot(ctx context.Context, s zfs.SnapshotSpec) error
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	SnapshotUses(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
 	DestroyLater(ctx context.Context, snapshot string) error
 	Copy(ctx context.Context, snapshot string, s zfs.Spec) error

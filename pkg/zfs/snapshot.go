@@ -57,13 +57,7 @@ func (c *Client) Snapshots(ctx context.Context, parent string) ([]Dataset, error
 	if err != nil {
 		return nil, err
 	}
-	below := list[:0]
-	for _, d := range list {
-		if !strings.HasPrefix(d.Name, parent+"@") {
-			below = append(below, d)
-		}
-	}
-	return below, nil
+	return below(list, parent), nil
 }
 
 // DestroyLater destroys a snapshot at once when nothing needs it, and else marks

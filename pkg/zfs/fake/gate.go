@@ -110,7 +110,7 @@ func (f *ZFS) Resume() {
 // commands are the calls that run zfs(8).
 var commands = map[string]bool{
 	"get": true, "children": true, "available": true, "looksempty": true,
-	"snapshot": true, "snapshots": true, "clone": true, "copy": true, "dropcopy": true, "keysmissing": true,
+	"snapshot": true, "snapshots": true, "snapshotuses": true, "clone": true, "copy": true, "dropcopy": true, "keysmissing": true,
 	"create": true, "destroy": true, "set": true, "inherit": true, "rename": true,
 }
 
