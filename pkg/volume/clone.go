@@ -132,10 +132,6 @@ func (c creation) occupied(ctx context.Context, p *pool, o *origin) (Volume, boo
 	return Volume{}, true, describe(c.cfg.ZFS.Destroy(ctx, d.Name), "replace the unfinished clone %s", d.Name)
 }
 
-// emptyClone is what an untouched clone may have of its own at most, in bytes:
-// a new volsize is written into the zvol itself.
-const emptyClone = 64 << 10
-
 // bareClone reports whether a dataset is a clone of this source as a power loss
 // leaves it between the kernel's two steps: nothing set, nothing written.
 func (o *origin) bareClone(d zfs.Dataset) bool {
@@ -144,10 +140,7 @@ func (o *origin) bareClone(d zfs.Dataset) bool {
 	if from != o.snapshot && !strings.HasPrefix(from, o.dataset+"@"+cloneMark) || name == "" || !d.Unmarked() {
 		return false
 	}
-	if d.Type() == zfs.Volume {
-		return d.Bytes("usedbydataset") <= emptyClone
-	}
-	return d.Bytes("usedbydataset") == 0
+	return d.Bytes("usedbydataset") < zfs.UntouchedClone
 }
 
 // grow gives a volume that was made from a source the size and the reservation

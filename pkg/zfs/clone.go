@@ -65,3 +65,9 @@ func (s Spec) has(property string) bool {
 	}
 	return false
 }
+
+// UntouchedClone is more than what a clone has of its own (usedbydataset), in
+// bytes, before anything is written to it: 8 KiB of a filesystem, 56 KiB of a
+// zvol, on sectors of 4 KiB. What mounts a filesystem and writes one file passes
+// it.
+const UntouchedClone = 96 << 10

@@ -1,6 +1,7 @@
 package zfs_test
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -8,6 +9,29 @@ import (
 )
 
 var useRules = []rule{
+	{"an untouched clone has next to nothing of its own", func(w *world) {
+		fs, z := w.fs("v"), w.zvol("z", 16<<20)
+		w.must(w.admin.Write(fs, 1<<20), w.admin.Write(z, 1<<20))
+		w.snap("v@s", "z@s")
+		w.must(
+			w.Clone(w.Context(), fs+"@s", zfs.Spec{Name: w.at("fs")}),
+			w.Clone(w.Context(), fs+"@s", zfs.Spec{Name: w.at("fs quota"), Properties: settings("refquota=104857600", "tarn:name=a")}),
+			w.Clone(w.Context(), z+"@s", zfs.Spec{Name: w.at("zvol"), VolumeBytes: 16 << 20, Thin: true}),
+			w.Clone(w.Context(), z+"@s", zfs.Spec{Name: w.at("larger zvol"), VolumeBytes: 32 << 20, Thin: true, Properties: settings("tarn:name=b")}),
+		)
+		own := func(name string) int64 {
+			bytes := w.get(w.at(name)).Bytes("usedbydataset")
+			w.Logf("%s: %d bytes", name, bytes)
+			return bytes
+		}
+		dir := filepath.Join(w.dir, "fs") // a boot mounts it
+		w.must(w.Mount(w.Context(), w.at("fs"), dir, true), w.Unmount(w.Context(), dir))
+		for _, name := range []string{"fs", "fs quota", "zvol", "larger zvol"} {
+			equal(w, name+" has next to nothing", own(name) < zfs.UntouchedClone, true)
+			w.must(w.admin.Write(w.at(name), 128<<10))
+			equal(w, name+" has something", own(name) >= zfs.UntouchedClone, true)
+		}
+	}},
 	{"what keeps snapshots is told of all of them, with one listing", func(w *world) {
 		w.fs("v", "tarn:name=x")
 		w.fs("v/below")
