@@ -69,14 +69,14 @@ func (c creation) link(ctx context.Context, p *pool, o *origin) (Volume, error) 
 	if err != nil {
 		return Volume{}, err
 	}
-	err = c.clone(ctx, p, o, spec, uuid)
+	err = c.clone(ctx, o, spec, uuid)
 	if errors.Is(err, zfs.ErrExists) {
 		var again bool
 		var v Volume
 		if v, again, err = c.occupied(ctx, p, o); err != nil || !again {
 			return v, err
 		}
-		err = c.clone(ctx, p, o, spec, uuid)
+		err = c.clone(ctx, o, spec, uuid)
 	}
 	if err != nil {
 		return Volume{}, describe(err, "make volume %s from %s", c.id, o.what)
@@ -100,7 +100,7 @@ func (c creation) cloneSpec(p *pool, o *origin, uuid string) (zfs.Spec, error) {
 
 // clone clones a snapshot, or a volume by a snapshot that goes with the clone.
 // Cut off in between, the next reconcile completes it.
-func (c creation) clone(ctx context.Context, p *pool, o *origin, spec zfs.Spec, uuid string) error {
+func (c creation) clone(ctx context.Context, o *origin, spec zfs.Spec, uuid string) error {
 	if o.snapshot != "" {
 		return c.cfg.ZFS.Clone(ctx, o.snapshot, spec)
 	}

@@ -76,7 +76,7 @@ func (l listing) sort(p *pool) (contents, []hidden) {
 		}
 	}
 	for _, d := range l.graves {
-		id, _, ok := p.volumeOf(d.Name)
+		id, ok := p.volumeOf(d.Name)
 		if !ok {
 			continue
 		}
@@ -93,7 +93,7 @@ func (l listing) sort(p *pool) (contents, []hidden) {
 	var own []hidden
 	for _, d := range l.snapshots {
 		dataset, name, _ := cutSnapshot(d.Name)
-		volume, _, ok := p.volumeOf(dataset)
+		volume, ok := p.volumeOf(dataset)
 		if !ok {
 			continue
 		}

@@ -164,7 +164,7 @@ func (s *Service) GetSnapshot(ctx context.Context, snapshotID string) (Snapshot,
 	}
 	var found Snapshot
 	err = s.read(ctx, "GetSnapshot", id.Volume.Pool, func(ctx context.Context) error {
-		_, n, err := s.findSnapshot(ctx, id, false)
+		n, err := s.findSnapshot(ctx, id, false)
 		if err == nil {
 			found = n.snapshot()
 		}
@@ -191,27 +191,27 @@ func (s *Service) parseSnapshot(id string) (ident.SnapshotID, error) {
 // findSnapshot reads a snapshot of this driver, wherever its volume is now:
 // fault.NotFound when there is none. locked tells that the caller holds the
 // volume's lock.
-func (s *Service) findSnapshot(ctx context.Context, id ident.SnapshotID, locked bool) (*pool, *snapshot, error) {
+func (s *Service) findSnapshot(ctx context.Context, id ident.SnapshotID, locked bool) (*snapshot, error) {
 	p, err := s.pool(id.Volume.Pool)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	n, err := s.seen(ctx, p, id, locked)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if n == nil {
 		if n, err = s.unseen(ctx, p, id); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if n.err != nil {
-		return nil, nil, n.err
+		return nil, n.err
 	}
 	if n.dataset.KeyMissing() {
-		return nil, nil, fault.New(fault.Precondition, "snapshot %s: the encryption key of %s is not loaded: run `zfs load-key`", id, n.dataset.Name)
+		return nil, fault.New(fault.Precondition, "snapshot %s: the encryption key of %s is not loaded: run `zfs load-key`", id, n.dataset.Name)
 	}
-	return p, n, nil
+	return n, nil
 }
 
 // seen reads the snapshot that the index knows under an id; nil when it knows

@@ -116,7 +116,7 @@ func (s *Service) listSnapshots(ctx context.Context, name string) ([]*snapshot, 
 // one.
 func (p *pool) snapshotID(full string) (ident.SnapshotID, bool) {
 	dataset, name, _ := cutSnapshot(full)
-	volume, _, ok := p.volumeOf(dataset)
+	volume, ok := p.volumeOf(dataset)
 	if !ok || !ident.ValidComponent(name) {
 		return ident.SnapshotID{}, false
 	}
@@ -124,12 +124,11 @@ func (p *pool) snapshotID(full string) (ident.SnapshotID, bool) {
 }
 
 // volumeOf is the id that the volume of a dataset has or, as a tombstone, had;
-// then its uuid is in the name too. False for other datasets.
-func (p *pool) volumeOf(dataset string) (id ident.VolumeID, uuid string, ok bool) {
+// false for other datasets.
+func (p *pool) volumeOf(dataset string) (ident.VolumeID, bool) {
 	component := strings.TrimPrefix(dataset, p.cfg.Parent+"/")
 	if name, buried := strings.CutPrefix(dataset, p.dataset(tombstones)+"/"); buried {
-		component, uuid, ok = parseTombstone(name)
-		return ident.VolumeID{Pool: p.cfg.Name, Component: component}, uuid, ok
+		component = tombstoneOf(name)
 	}
-	return ident.VolumeID{Pool: p.cfg.Name, Component: component}, "", ident.ValidComponent(component)
+	return ident.VolumeID{Pool: p.cfg.Name, Component: component}, ident.ValidComponent(component)
 }

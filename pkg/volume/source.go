@@ -96,7 +96,7 @@ func (s *Service) origin(ctx context.Context, id sourceID, locked bool) (*origin
 			params: r.params, caps: r.request.Capabilities, bytes: r.sizeBytes,
 		}, nil
 	}
-	_, n, err := s.findSnapshot(ctx, ident.SnapshotID{Volume: id.volume, Component: id.snapshot}, locked)
+	n, err := s.findSnapshot(ctx, ident.SnapshotID{Volume: id.volume, Component: id.snapshot}, locked)
 	if err != nil {
 		return nil, err
 	}

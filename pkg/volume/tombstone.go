@@ -23,13 +23,12 @@ func (p *pool) tombstone(component, uuid string) string {
 	return name
 }
 
-// parseTombstone reads the name of a dataset below the tombstones.
-func parseTombstone(name string) (component, uuid string, ok bool) {
-	component = name
+// tombstoneOf is the component that the volume had whose tombstone has a name.
+func tombstoneOf(name string) string {
 	if i := strings.LastIndexByte(name, '.'); i >= 0 && ident.ValidUUID(name[i+1:]) {
-		component, uuid = name[:i], name[i+1:]
+		return name[:i]
 	}
-	return component, uuid, ident.ValidComponent(component)
+	return name
 }
 
 // key is the uuid, or the dataset of a volume whose uuid makes no sense.
