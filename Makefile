@@ -41,7 +41,7 @@ reboot: build ## Tests that reboot a virtual machine
 
 .PHONY: long
 long: build ## Volumes, snapshots and clones in 500 random steps, and costs with 2,000 volumes, in a virtual machine (hours)
-	TARN_TIMEOUT=14400 TARN_TEST_FLAGS='-test.v -test.run ^TestTree$$ -rapid.steps=700' hack/guest-tests ./test/e2e
+	TARN_TIMEOUT=14400 TARN_STEPS=500 TARN_TEST_FLAGS='-test.v -test.run ^TestTree$$' hack/guest-tests ./test/e2e
 	TARN_TIMEOUT=14400 TARN_TEST_FLAGS='-test.v -test.run ^TestCostDoesNotGrow$$' TARN_VOLUMES=2000 hack/guest-tests ./test/e2e
 
 .PHONY: bench

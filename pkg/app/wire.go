@@ -85,6 +85,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 		Host:         storageHost{client, release.New(runner)},
 		Secrets:      chap.Store{Dir: filepath.Join(c.StateDir, "chap")},
 		Operation:    c.OperationTimeout,
+		Rest:         c.ReconcileInterval,
 
 		DeleteForeignSnapshots: c.DeleteForeignSnapshots,
 		LockDir:                c.RunDir,

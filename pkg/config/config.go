@@ -83,6 +83,8 @@ type Config struct {
 
 	// OperationTimeout bounds a call that changes a pool or a kernel table.
 	OperationTimeout time.Duration `yaml:"operationTimeout"`
+	// ReconcileInterval is the pause between two looks at all exports.
+	ReconcileInterval time.Duration `yaml:"reconcileInterval"`
 
 	LogLevel  string `yaml:"logLevel"`
 	LogFormat string `yaml:"logFormat"`
@@ -105,15 +107,16 @@ type Pool struct {
 // Default returns the configuration that holds where nothing else is said.
 func Default() Config {
 	return Config{
-		Endpoint:         "unix:///run/tarn/csi.sock",
-		Mode:             All,
-		DriverName:       DefaultDriverName,
-		Protocols:        []string{"nfs", "iscsi"},
-		StateDir:         "/var/lib/tarn",
-		RunDir:           "/run/tarn",
-		OperationTimeout: 2 * time.Minute,
-		LogLevel:         "info",
-		LogFormat:        "text",
+		Endpoint:          "unix:///run/tarn/csi.sock",
+		Mode:              All,
+		DriverName:        DefaultDriverName,
+		Protocols:         []string{"nfs", "iscsi"},
+		StateDir:          "/var/lib/tarn",
+		RunDir:            "/run/tarn",
+		OperationTimeout:  2 * time.Minute,
+		ReconcileInterval: time.Minute,
+		LogLevel:          "info",
+		LogFormat:         "text",
 	}
 }
 
@@ -175,6 +178,9 @@ func (c *Config) Complete() error {
 	}
 	if c.OperationTimeout < time.Second || c.OperationTimeout > time.Hour {
 		return bad("operationTimeout", c.OperationTimeout.String(), "from 1s to 1h")
+	}
+	if c.ReconcileInterval < time.Second || c.ReconcileInterval > 24*time.Hour {
+		return bad("reconcileInterval", c.ReconcileInterval.String(), "from 1s to 24h")
 	}
 	if c.IQNPrefix == "" {
 		c.IQNPrefix = "iqn.2026-01." + c.DriverName

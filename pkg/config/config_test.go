@@ -95,6 +95,7 @@ func TestErrorsNameSettingValueAndWhatItMayBe(t *testing.T) {
 		{func(c *Config) { c.LogLevel = "loud" }, []string{"logLevel", `"loud"`, "debug, info, warning or error"}},
 		{func(c *Config) { c.LogFormat = "xml" }, []string{"logFormat", `"xml"`, "text or json"}},
 		{func(c *Config) { c.OperationTimeout = time.Millisecond }, []string{"operationTimeout", "1ms", "1s to 1h"}},
+		{func(c *Config) { c.ReconcileInterval = 25 * time.Hour }, []string{"reconcileInterval", "25h0m0s", "1s to 24h"}},
 		{func(c *Config) { c.OperationTimeout = 2 * time.Hour }, []string{"operationTimeout", "2h0m0s", "1s to 1h"}},
 		{func(c *Config) { c.StateDir = "state" }, []string{"stateDir", `"state"`, "absolute path"}},
 		{func(c *Config) { c.StateDir = "" }, []string{"stateDir", `""`, "absolute path"}},

@@ -51,6 +51,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&v.RunDir, "run-dir", v.RunDir, "directory for lock files")
 	set.BoolVar(&v.DeleteForeignSnapshots, "delete-foreign-snapshots", false, "destroy other tools' snapshots of deleted volumes, if nothing needs them")
 	set.DurationVar(&v.OperationTimeout, "operation-timeout", v.OperationTimeout, "limit of a call that changes a pool or a kernel table")
+	set.DurationVar(&v.ReconcileInterval, "reconcile-interval", v.ReconcileInterval, "pause between two looks at all exports")
 	set.StringVar(&v.LogLevel, "log-level", v.LogLevel, "debug, info, warning or error")
 	set.StringVar(&v.LogFormat, "log-format", v.LogFormat, "text or json")
 	return f
@@ -95,6 +96,7 @@ func (f *Flags) overlay(c *Config) error {
 		"run-dir":                  func() { c.RunDir = v.RunDir },
 		"delete-foreign-snapshots": func() { c.DeleteForeignSnapshots = v.DeleteForeignSnapshots },
 		"operation-timeout":        func() { c.OperationTimeout = v.OperationTimeout },
+		"reconcile-interval":       func() { c.ReconcileInterval = v.ReconcileInterval },
 		"log-level":                func() { c.LogLevel = v.LogLevel },
 		"log-format":               func() { c.LogFormat = v.LogFormat },
 	} {

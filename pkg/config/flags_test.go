@@ -27,6 +27,7 @@ var given = map[string]struct{ args, field string }{
 	"node-network": {"192.0.2.0/24", "NodeNetworks"}, "iqn-prefix": {"iqn.2000-01.org.example", "IQNPrefix"}, "instance": {"i", "Instance"},
 	"master-key-file": {"/m", "MasterKeyFile"}, "node-key-file": {"/n", "NodeKeyFile"}, "host-root": {"/host", "HostRoot"},
 	"state-dir": {"/s", "StateDir"}, "run-dir": {"/r", "RunDir"}, "operation-timeout": {"3m0s", "OperationTimeout"},
+	"reconcile-interval":       {"5m0s", "ReconcileInterval"},
 	"delete-foreign-snapshots": {"false", "DeleteForeignSnapshots"},
 	"log-level":                {"debug", "LogLevel"}, "log-format": {"json", "LogFormat"}, "address": {"192.0.2.10", "PortalHints"},
 }
@@ -51,6 +52,7 @@ stateDir: /file/s
 runDir: /file/r
 deleteForeignSnapshots: true
 operationTimeout: 9m
+reconcileInterval: 8m
 logLevel: error
 logFormat: text
 portalHints: [192.0.2.98]
@@ -112,7 +114,8 @@ func TestAFlagThatIsNotGivenLeavesTheFile(t *testing.T) {
 		NodeAddresses: []string{"192.0.2.99"}, NodeNetworks: []string{"198.51.100.0/24"}, PortalHints: []string{"192.0.2.98"},
 		MaxVolumesPerNode: 7, Topology: map[string]string{"example.com/zone": "file"},
 		IQNPrefix: "iqn.1999-01.com.example", Instance: "file", MasterKeyFile: "/file/m", NodeKeyFile: "/file/n", HostRoot: "/file",
-		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, LogLevel: "error", LogFormat: "text",
+		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, ReconcileInterval: 8 * time.Minute,
+		LogLevel: "error", LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)

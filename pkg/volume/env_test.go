@@ -46,7 +46,7 @@ func newEnv(t *testing.T, change ...func(*volume.Config)) *env {
 		}},
 		Naming: h.Naming, MasterKey: chap.Key(strings.Repeat("k", chap.KeySize)),
 		ZFS: pool, Host: pool, Secrets: chap.Store{Dir: h.Dir("chap")},
-		Operation: 5 * time.Second, LockDir: h.Dir("run"), Log: storage.Quiet(),
+		Operation: 5 * time.Second, Rest: time.Minute, LockDir: h.Dir("run"), Log: storage.Quiet(),
 	}}
 	for _, c := range change {
 		c(&e.cfg)

@@ -14,11 +14,9 @@ import (
 	"github.com/tarn-csi/tarn/pkg/op"
 )
 
-// The pace of Run: often until everything is up, then as a safety net.
-const (
-	startInterval = time.Second
-	restInterval  = time.Minute
-)
+// startInterval is the pace of Run until everything is up; then Config.Rest is,
+// as a safety net.
+const startInterval = time.Second
 
 const (
 	// reconcileWait is how long an RPC and a reconcile wait for each other on
@@ -41,7 +39,7 @@ func (s *Service) Run(ctx context.Context) {
 		s.mu.Lock()
 		s.started, s.notReady = true, err
 		s.mu.Unlock()
-		pause := restInterval
+		pause := s.cfg.Rest
 		if err != nil {
 			s.cfg.Log.WithError(err).Warn("not everything is up")
 			pause = startInterval

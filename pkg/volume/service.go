@@ -120,6 +120,8 @@ type Config struct {
 	DeleteForeignSnapshots bool
 	// Operation bounds a call that changes a pool or a kernel table.
 	Operation time.Duration
+	// Rest is the pause between two reconciles when everything is up.
+	Rest time.Duration
 	// LockDir holds one lock file a parent dataset.
 	LockDir string
 	Log     logrus.FieldLogger

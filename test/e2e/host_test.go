@@ -47,7 +47,9 @@ func runAll(m *testing.M) (code int, err error) {
 	if host.before, err = harness.State(host.pool, dir); err != nil {
 		return 1, err
 	}
-	host.daemon = &harness.Daemon{Dir: dir, Pool: "p=" + host.pool.Parent()}
+	host.daemon = &harness.Daemon{Dir: dir, Pool: "p=" + host.pool.Parent(),
+		// No test counts what a timer does.
+		Args: []string{"--reconcile-interval", "12h"}}
 	if err := host.daemon.Start(ctx); err != nil {
 		return 1, fmt.Errorf("%w\n%s", err, host.daemon.Log())
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,13 +23,13 @@ import (
 )
 
 // Volumes, snapshots, clones and groups agree with a model, whatever is done in
-// which order, and so does what is in them. -rapid.steps says how many steps.
+// which order, and so does what is in them.
 func TestTree(t *testing.T) {
-	short(t)
+	steps := stepsWanted(t)
 	for _, k := range []kind{kinds[0], kinds[3]} {
 		t.Run(k.name, func(t *testing.T) {
 			w := tree.World{
-				Conn: host.daemon.Conn(), Parameters: k.parameters, Block: k.block, Unit: 16 << 20, Timeout: rpcTimeout,
+				Conn: host.daemon.Conn(), Parameters: k.parameters, Block: k.block, Unit: 16 << 20, Steps: steps, Timeout: rpcTimeout,
 				Write: writeVolume, Read: readVolume,
 				Left: func() ([]string, error) { return harness.State(host.pool, host.daemon.Dir) },
 			}
@@ -37,19 +38,32 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// short makes rapid do little, unless the command line says otherwise: every step
-// is some commands in an emulated machine.
-func short(t *testing.T) {
+// fewSteps are enough for every change; each is some commands in an emulated
+// machine. More are what TARN_STEPS says.
+const fewSteps = 60
+
+// stepsWanted also makes rapid try once, and spend little on a shorter way to a
+// failure, unless the command line says otherwise.
+func stepsWanted(t *testing.T) int {
 	t.Helper()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]string{"rapid.checks": "1", "rapid.steps": "60", "rapid.shrinktime": "1m"} {
+	for name, value := range map[string]string{"rapid.checks": "1", "rapid.shrinktime": "1m"} {
 		if !given[name] {
 			if err := flag.Set(name, value); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+	s := os.Getenv("TARN_STEPS")
+	if s == "" {
+		return fewSteps
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("TARN_STEPS is %q, and must be a number above zero", s)
+	}
+	return n
 }
 
 // textBytes is how much of a zvol the tests use.

@@ -149,7 +149,7 @@ func (d *Driver) start() {
 		}},
 		Naming: d.Storage.Naming, MasterKey: master, Exporters: p.Exporters,
 		ZFS: p.ZFS, Host: p.Host, Secrets: chap.Store{Dir: d.Storage.Dir("chap")},
-		Operation: 10 * time.Second, LockDir: d.Storage.Dir("run"), Log: d.log,
+		Operation: 10 * time.Second, Rest: time.Minute, LockDir: d.Storage.Dir("run"), Log: d.log,
 	})
 	if err != nil {
 		d.t.Fatal(err)

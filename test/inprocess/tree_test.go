@@ -32,7 +32,7 @@ func TestTree(t *testing.T) {
 			}
 			defer conn.Close()
 			w := tree.World{
-				Conn: conn, Parameters: u.parameters, Block: u.block, Unit: 16 << 20, Timeout: 10 * time.Second,
+				Conn: conn, Parameters: u.parameters, Block: u.block, Unit: 16 << 20, Steps: 40, Timeout: 10 * time.Second,
 				Write: d.writeFile, Read: d.readFile, Left: d.below,
 			}
 			if u.block {

@@ -34,6 +34,8 @@ type World struct {
 	Read func(volumeID string) (string, error)
 	// Left lists what there is below the parent dataset.
 	Left func() ([]string, error)
+	// Steps is how many are taken.
+	Steps int
 	// Timeout bounds one call.
 	Timeout time.Duration
 }
@@ -68,11 +70,10 @@ type machine struct {
 	members   map[string][]*snapshot
 	groupIDs  map[string]string
 	writes    int
-	steps     int
 }
 
-// Check takes steps in the world until rapid has had enough, deletes
-// everything, and sees that nothing is left.
+// Check takes steps in the world, deletes everything, and sees that nothing is
+// left.
 func Check(t *rapid.T, w World) {
 	m := &machine{
 		w: w, controller: csi.NewControllerClient(w.Conn), group: csi.NewGroupControllerClient(w.Conn),
@@ -83,7 +84,7 @@ func Check(t *rapid.T, w World) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Repeat(map[string]func(*rapid.T){
+	steps := map[string]func(*rapid.T){
 		"create":         m.create,
 		"write":          m.write,
 		"snapshot":       m.snapshot,
@@ -94,9 +95,12 @@ func Check(t *rapid.T, w World) {
 		"expand":         m.expand,
 		"deleteVolume":   m.deleteVolume,
 		"deleteSnapshot": m.deleteSnapshot,
-		"":               m.agrees,
-	})
-	t.Logf("%d steps", m.steps)
+	}
+	next := rapid.SampledFrom(slices.Sorted(maps.Keys(steps)))
+	for range w.Steps {
+		steps[next.Draw(t, "step")](t)
+		m.agrees(t)
+	}
 	m.deleteAll(t)
 	after, err := w.Left()
 	if err != nil {
@@ -399,7 +403,6 @@ func (m *machine) endSnapshot(t *rapid.T, name string, s *snapshot) {
 
 // agrees compares listings and contents with the model.
 func (m *machine) agrees(t *rapid.T) {
-	m.steps++
 	ctx, cancel := m.ctx()
 	defer cancel()
 	volumes, err := m.controller.ListVolumes(ctx, &csi.ListVolumesRequest{})
