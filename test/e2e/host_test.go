@@ -102,14 +102,13 @@ func (k kind) capability() *csiv0.VolumeCapability {
 
 // live is a volume in use.
 type live struct {
-	t      *testing.T
-	kind   kind
-	id     string
-	node   string
-	attrs  map[string]string
-	info   map[string]string
-	dir    string
-	staged bool
+	t     *testing.T
+	kind  kind
+	id    string
+	node  string
+	attrs map[string]string
+	info  map[string]string
+	dir   string
 }
 
 const rpcTimeout = 3 * time.Minute

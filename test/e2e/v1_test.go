@@ -17,8 +17,6 @@ func controllerV1() csi.ControllerClient { return csi.NewControllerClient(host.d
 
 func nodeV1() csi.NodeClient { return csi.NewNodeClient(host.daemon.Conn()) }
 
-func groupV1() csi.GroupControllerClient { return csi.NewGroupControllerClient(host.daemon.Conn()) }
-
 // The csi.v1 suite of csi-test passes for every kind of volume.
 func TestSanityV1(t *testing.T) {
 	var list []sanityv1.Kind

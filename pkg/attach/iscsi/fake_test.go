@@ -12,6 +12,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/tarn-csi/tarn/pkg/attach"
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/mount"
@@ -144,9 +146,10 @@ func (w world) get(name string) string {
 	return string(b)
 }
 
+// set is seen whole or not at all, as what udev and the kernel write is.
 func (w world) set(name, content string) {
 	must(os.MkdirAll(filepath.Dir(w.path(name)), 0o755))
-	must(os.WriteFile(w.path(name), []byte(content), 0o600))
+	must(renameio.WriteFile(w.path(name), []byte(content), 0o600))
 }
 
 func (w world) add(name, line string) {
