@@ -151,7 +151,7 @@ func TestGuestQuickExportsAreWaitedFor(t *testing.T) {
 	g := newGuest(t)
 	dataset, dir, mountpoint := g.exported("v")
 	g.must(unix.Unmount(mountpoint, 0))
-	for range 15 {
+	for range 8 {
 		g.must(os.WriteFile("/proc/net/rpc/nfsd.fh/flush", []byte("1\n"), 0o644), os.WriteFile("/proc/net/rpc/nfsd.export/flush", []byte("1\n"), 0o644))
 	}
 	g.must(machine.Run("mount", "-t", "nfs4", "-o", "vers=4.2,retry=0", "127.0.0.1:"+dir, mountpoint), unix.Unmount(mountpoint, 0))

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,27 +122,27 @@ func TestKilledMkfs(t *testing.T) {
 	k := kinds[1]
 	l := create(t, k, "mkfs")
 	l.publish()
-	// The device is half formatted, as by a mkfs that was cut off; the record
-	// says so, as the daemon wrote it before it began.
+	pids := stopMkfs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), rpcTimeout)
 	defer cancel()
-	stopped := make(chan struct{})
+	staged := make(chan error, 1)
 	go func() {
-		defer close(stopped)
-		for ctx.Err() == nil {
-			if out, err := exec.Command("pgrep", "-x", "mkfs.ext4").Output(); err == nil && len(out) > 0 {
-				host.daemon.Kill()
-				_ = exec.Command("pkill", "-KILL", "-x", "mkfs.ext4").Run()
-				return
-			}
-		}
+		_, err := node().NodeStageVolume(ctx, l.stageRequest())
+		staged <- err
 	}()
-	_, err := node().NodeStageVolume(ctx, l.stageRequest())
-	cancel()
-	<-stopped
-	if err == nil {
-		t.Fatal("mkfs was not caught: the stage went through")
+	var running []int
+	eventually(t, "mkfs runs", time.Minute, func() bool { running = pids(); return len(running) == 2 })
+	host.daemon.Kill()
+	for _, pid := range running {
+		// A stopped group that loses its parent is hung up by the kernel itself.
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Fatal(err)
+		}
 	}
+	if err := <-staged; err == nil {
+		t.Fatal("the stage went through")
+	}
+	host.daemon.Env = nil
 	if err := host.daemon.Start(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +160,43 @@ func TestKilledMkfs(t *testing.T) {
 		t.Errorf("the file holds %q, %v", b, err)
 	}
 	l.down()
+}
+
+// stopMkfs starts the daemon again with a mkfs.ext4 that stops soon after its
+// start, and returns what tells the processes that are then there: the one that
+// the daemon started, and mkfs itself.
+func stopMkfs(t *testing.T) func() []int {
+	t.Helper()
+	real, err := exec.LookPath("mkfs.ext4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/bash\n%s \"$@\" &\nkill -STOP $!\necho $$ $! >%[2]s/new\nmv %[2]s/new %[2]s/pids\nwait\n", real, dir)
+	if err := os.WriteFile(filepath.Join(dir, "mkfs.ext4"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := host.daemon.Stop(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	host.daemon.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	if err := host.daemon.Start(deadline(t)); err != nil {
+		t.Fatal(err)
+	}
+	return func() (pids []int) {
+		raw, err := os.ReadFile(filepath.Join(dir, "pids"))
+		if err != nil {
+			return nil
+		}
+		for word := range strings.FieldsSeq(string(raw)) {
+			pid, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+		return pids
+	}
 }
 
 // With multipathd running and taking every disk, volumes work through its map

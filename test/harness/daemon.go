@@ -35,6 +35,8 @@ type Daemon struct {
 	Pool string
 	// Args are further flags.
 	Args []string
+	// Env are further variables of its environment.
+	Env []string
 
 	cmd  *exec.Cmd
 	end  chan error
@@ -65,6 +67,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 		"--node-name", "node-1", "--node-address", Address, "--log-level", "debug",
 		"--state-dir", filepath.Join(d.Dir, "state"), "--run-dir", filepath.Join(d.Dir, "run")}, d.Args...)
 	d.cmd = exec.Command(filepath.Join(root, "bin", "tarn"), args...)
+	d.cmd.Env = append(os.Environ(), d.Env...)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {
 		return fmt.Errorf("start the daemon (build it with `make build`): %w", err)

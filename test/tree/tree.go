@@ -121,6 +121,9 @@ func (m *machine) clear(t *rapid.T) {
 	groups := map[string][]string{}
 	for _, e := range snapshots.GetEntries() {
 		id, group := e.GetSnapshot().GetSnapshotId(), e.GetSnapshot().GetGroupSnapshotId()
+		if !ours(e.GetSnapshot().GetSourceVolumeId()) {
+			continue
+		}
 		if group != "" {
 			groups[group] = append(groups[group], id)
 			continue
@@ -135,9 +138,17 @@ func (m *machine) clear(t *rapid.T) {
 	volumes, err := m.controller.ListVolumes(ctx, &csi.ListVolumesRequest{})
 	want(t, "ListVolumes", err, codes.OK)
 	for _, e := range volumes.GetEntries() {
+		if !ours(e.GetVolume().GetVolumeId()) {
+			continue
+		}
 		_, err := m.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: e.GetVolume().GetVolumeId()})
 		want(t, "DeleteVolume", err, codes.OK)
 	}
+}
+
+// ours reports whether a volume has one of our names.
+func ours(volumeID string) bool {
+	return slices.Contains(names, volumeID[strings.LastIndexByte(volumeID, '/')+1:])
 }
 
 func (m *machine) ctx() (context.Context, context.CancelFunc) {
