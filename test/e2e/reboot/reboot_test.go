@@ -46,7 +46,7 @@ sort /var/lib/nfs/etab
 `
 
 // volume is a published volume.
-type volume struct{ name, id, request, capability, info string }
+type volume struct{ name, id, capability, info string }
 
 func field(t *testing.T, answer string, path ...string) string {
 	t.Helper()
