@@ -113,7 +113,7 @@ func TestRebootWithVolumesPublished(t *testing.T) {
 			v.id, v.info, v.name, v.name, v.capability))
 		// A workload that keeps its file open and acknowledges what is on disk.
 		node.start("bash", "-c", fmt.Sprintf(
-			`exec 3>>/mnt/%[1]s/target/log; i=0; while [ ! -e /run/stop ]; do i=$((i+1)); echo $i >&3 && sync /mnt/%[1]s/target/log && echo $i >/run/%[1]s.new && mv /run/%[1]s.new /run/%[1]s.acked || exit 1; done`, v.name))
+			`exec 3>>/mnt/%[1]s/target/log 2>/run/%[1]s.error; i=0; while [ ! -e /run/stop ]; do i=$((i+1)); echo $i >&3 && sync /mnt/%[1]s/target/log && echo $i >/run/%[1]s.new && mv /run/%[1]s.new /run/%[1]s.acked || exit 1; done`, v.name))
 		volumes = append(volumes, v)
 	}
 	for _, v := range volumes {
@@ -174,14 +174,18 @@ func acknowledged(t *testing.T, g *guest, v *volume) int {
 	return n
 }
 
-// progress waits until the workload has acknowledged some lines more.
+// progress waits until the workload has acknowledged some lines more; an error
+// that reached it is a failure at once.
 func progress(t *testing.T, g *guest, v *volume, lines int) {
 	t.Helper()
 	deadline := time.Now().Add(4 * time.Minute)
 	start := acknowledged(t, g, v)
 	for acknowledged(t, g, v) < start+lines {
+		if failed := g.sh("cat /run/" + v.name + ".error 2>/dev/null || true"); failed != "" {
+			t.Fatalf("%s: the workload ended after %d: %s", v.name, start, failed)
+		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: the workload stands still at %d", v.name, start)
+			t.Fatalf("%s: the workload stands still at %d; the node's kernel:\n%s", v.name, start, g.sh("dmesg | tail -n 30"))
 		}
 	}
 }
