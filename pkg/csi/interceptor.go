@@ -24,11 +24,13 @@ import (
 // code panicked. Locks are no business of it.
 func Interceptor(log logrus.FieldLogger, deadline time.Duration) grpc.UnaryServerInterceptor {
 	var requests atomic.Uint64
+	var failures repeats
 	recoverer := recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(
 		func(_ context.Context, p any) error { return &op.PanicError{Value: p, Stack: debug.Stack()} }))
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		entry := log.WithFields(logrus.Fields{"request": requests.Add(1), "method": strings.TrimPrefix(info.FullMethod, "/")})
-		if subject := subjectOf(req); subject != "" {
+		subject := subjectOf(req)
+		if subject != "" {
 			entry = entry.WithField("subject", subject)
 		}
 		if l, ok := log.(interface{ IsLevelEnabled(logrus.Level) bool }); ok && l.IsLevelEnabled(logrus.DebugLevel) {
@@ -46,25 +48,42 @@ func Interceptor(log logrus.FieldLogger, deadline time.Duration) grpc.UnaryServe
 			entry = entry.WithField("stack", string(p.Stack))
 		}
 		err = toStatus(ctx, err)
-		logEnd(entry.WithField("seconds", time.Since(start).Seconds()), info.FullMethod, err)
+		logEnd(entry.WithField("seconds", time.Since(start).Seconds()), &failures, info.FullMethod, subject, err)
 		return resp, err
 	}
 }
 
 // logEnd writes the one line of an RPC. Failures that only the caller can mend
-// are no errors of the driver.
-func logEnd(entry *logrus.Entry, method string, err error) {
+// are no errors of the driver. What fails again and again in the same way is
+// told with a count, ever more rarely; each time is in the debug log.
+func logEnd(entry *logrus.Entry, failures *repeats, method, subject string, err error) {
 	code := status.Code(err)
 	entry = entry.WithField("code", code.String())
+	call := method + " " + subject
+	if code == codes.OK {
+		if n := failures.succeeded(call); n > 0 {
+			entry = entry.WithField("failures", n)
+		}
+		if changes(method) {
+			entry.Info("done")
+		} else {
+			entry.Debug("done")
+		}
+		return
+	}
+	reason := status.Convert(err).Message()
+	n := failures.failed(call, code, reason)
+	if n > 1 {
+		entry = entry.WithField("times", n)
+	}
+	entry = entry.WithField("reason", reason)
 	switch {
-	case code == codes.OK && changes(method):
-		entry.Info("done")
-	case code == codes.OK:
-		entry.Debug("done")
+	case !told(n):
+		entry.Debug("failed again")
 	case code == codes.Internal:
-		entry.WithField("reason", status.Convert(err).Message()).Error("failed")
+		entry.Error("failed")
 	default:
-		entry.WithField("reason", status.Convert(err).Message()).Info("refused")
+		entry.Info("refused")
 	}
 }
 

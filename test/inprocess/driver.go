@@ -119,6 +119,10 @@ func (d *Driver) Stop() {
 	}
 }
 
+// Logger is what the driver logs with. Nobody hears it unless a test gives it an
+// output and a level.
+func (d *Driver) Logger() *logrus.Logger { return d.log }
+
 func (d *Driver) parts() Parts {
 	pool := d.Storage.ZFS()
 	p := Parts{
