@@ -43,6 +43,8 @@ type Parts struct {
 	ZFS       volume.ZFS
 	Host      volume.Host
 	Exporters map[string]export.Exporter
+	// CHAP is the pool's mode.
+	CHAP chap.Mode
 
 	Attachers   map[string]attach.Attacher
 	Mounter     node.Mounter
@@ -126,7 +128,7 @@ func (d *Driver) Logger() *logrus.Logger { return d.log }
 func (d *Driver) parts() Parts {
 	pool := d.Storage.ZFS()
 	p := Parts{
-		ZFS: pool, Host: pool, Exporters: d.Storage.Exporters(d.log),
+		ZFS: pool, Host: pool, Exporters: d.Storage.Exporters(d.log), CHAP: chap.Derived,
 		Attachers:   map[string]attach.Attacher{volume.NFS: nfsClient{d.Node}, volume.ISCSI: initiator{d.Node}},
 		Mounter:     d.Node,
 		Filesystems: filesystems{d.Node},
@@ -149,7 +151,7 @@ func (d *Driver) start() {
 		Driver: DriverName,
 		Pools: []volume.PoolConfig{{
 			Name: "tank", Parent: storage.Parent, Addresses: []netip.Addr{netip.MustParseAddr(PortalAddress)},
-			ISCSIPort: 3260, CHAP: chap.Derived,
+			ISCSIPort: 3260, CHAP: p.CHAP,
 		}},
 		Naming: d.Storage.Naming, MasterKey: master, Exporters: p.Exporters,
 		ZFS: p.ZFS, Host: p.Host, Secrets: chap.Store{Dir: d.Storage.Dir("chap")},
