@@ -24,7 +24,7 @@ func overBudget(rpc string, direct []string, most int) error {
 // Each RPC of the storage host stays within its budget of child processes, by
 // what the kernel says of process starts.
 func TestProcessBudgets(t *testing.T) {
-	watch, err := harness.WatchChildren(host.daemon.PID())
+	watch, err := harness.WatchChildren(host.Daemon.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestProcessBudgets(t *testing.T) {
 
 // The measure sees one process too many.
 func TestBudgetSeesAnExtraChild(t *testing.T) {
-	watch, err := harness.WatchChildren(host.daemon.PID())
+	watch, err := harness.WatchChildren(host.Daemon.PID())
 	if err != nil {
 		t.Fatal(err)
 	}

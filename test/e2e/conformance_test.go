@@ -28,7 +28,7 @@ func TestConformanceV0(t *testing.T) {
 			other := maps.Clone(k.parameters)
 			other["zfs.compression"] = "off"
 			o := sanityv0.Options{
-				Endpoint:           host.daemon.Endpoint(),
+				Endpoint:           host.Daemon.Endpoint(),
 				Parameters:         k.parameters,
 				OtherParameters:    other,
 				VolumeSize:         k.sizeBytes,
@@ -47,10 +47,10 @@ func TestConformanceV0(t *testing.T) {
 				Timeout:  rpcTimeout,
 				RetryFor: rpcTimeout,
 				Pause: func(ctx context.Context, _ string) error {
-					if err := host.daemon.Stop(ctx); err != nil {
+					if err := host.Daemon.Stop(ctx); err != nil {
 						return err
 					}
-					return host.daemon.Start(ctx)
+					return host.Daemon.Start(ctx)
 				},
 			}
 			report, err := sanityv0.Execute(t.Context(), o, nil)

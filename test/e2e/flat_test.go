@@ -89,7 +89,7 @@ func emptyOne(_ *testing.T, i int) error {
 // costs are the commands of each call, and how many lines each of them read.
 func costs(t *testing.T) [][]string {
 	t.Helper()
-	watch, err := harness.WatchChildren(host.daemon.PID())
+	watch, err := harness.WatchChildren(host.Daemon.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +100,13 @@ func costs(t *testing.T) [][]string {
 		if _, _, err := watch.Take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		logged := len(host.daemon.Log())
+		logged := len(host.Daemon.Log())
 		call()
 		direct, _, err := watch.Take(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, append([]string{what, fmt.Sprintf("%d processes", len(direct))}, readBy(host.daemon.Log()[logged:])...))
+		list = append(list, append([]string{what, fmt.Sprintf("%d processes", len(direct))}, readBy(host.Daemon.Log()[logged:])...))
 	}
 	for _, k := range []kind{kinds[0], kinds[3]} {
 		var l *live

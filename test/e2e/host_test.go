@@ -6,7 +6,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,56 +17,9 @@ import (
 )
 
 // host is what the tests share.
-var host struct {
-	pool   harness.Pool
-	daemon *harness.Daemon
-	before []string
-}
+var host harness.Shared
 
-func TestMain(m *testing.M) {
-	code, err := runAll(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
-
-func runAll(m *testing.M) (code int, err error) {
-	// Short, since paths end up in fields of at most 128 bytes.
-	dir, err := os.MkdirTemp("", "e2e-")
-	if err != nil {
-		return 1, err
-	}
-	ctx := context.Background()
-	host.pool = harness.Pool{Name: "e2e", Dir: dir}
-	if err := host.pool.Up(ctx); err != nil {
-		return 1, err
-	}
-	if host.before, err = harness.State(host.pool, dir); err != nil {
-		return 1, err
-	}
-	host.daemon = &harness.Daemon{Dir: dir, Pool: "p=" + host.pool.Parent(),
-		// No test counts what a timer does.
-		Args: []string{"--reconcile-interval", "12h"}}
-	if err := host.daemon.Start(ctx); err != nil {
-		return 1, fmt.Errorf("%w\n%s", err, host.daemon.Log())
-	}
-	code = m.Run()
-	if code != 0 {
-		fmt.Fprintf(os.Stderr, "--- the daemon's log\n%s---\n", host.daemon.Log())
-	}
-	if err := host.daemon.Stop(ctx); err != nil {
-		return code, err
-	}
-	if err := harness.NothingLeft(host.pool, dir, host.before); err != nil {
-		return code, err
-	}
-	if err := host.pool.Down(ctx); err != nil {
-		return code, err
-	}
-	return code, harness.RemoveDir(dir)
-}
+func TestMain(m *testing.M) { os.Exit(host.Run("e2e", m.Run)) }
 
 // kind is a way to use volumes.
 type kind struct {
@@ -114,10 +66,10 @@ type live struct {
 const rpcTimeout = 3 * time.Minute
 
 func controller() csiv0.ControllerClient {
-	return csiv0.NewControllerClient(host.daemon.Conn())
+	return csiv0.NewControllerClient(host.Daemon.Conn())
 }
 
-func node() csiv0.NodeClient { return csiv0.NewNodeClient(host.daemon.Conn()) }
+func node() csiv0.NodeClient { return csiv0.NewNodeClient(host.Daemon.Conn()) }
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
@@ -150,7 +102,7 @@ func create(t *testing.T, k kind, name string) *live {
 func newLive(t *testing.T, k kind, name, id string, attributes map[string]string) *live {
 	t.Helper()
 	node := must[*csiv0.NodeGetIdResponse](t, "NodeGetId")(node().NodeGetId(deadline(t), &csiv0.NodeGetIdRequest{}))
-	l := &live{t: t, kind: k, id: id, attrs: attributes, node: node.GetNodeId(), dir: filepath.Join(host.daemon.Dir, name)}
+	l := &live{t: t, kind: k, id: id, attrs: attributes, node: node.GetNodeId(), dir: filepath.Join(host.Daemon.Dir, name)}
 	for _, dir := range []string{l.staging(), filepath.Dir(l.target())} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)

@@ -85,12 +85,12 @@ func TestDaemonRestartWithVolumesInUse(t *testing.T) {
 	if len(before) == 0 {
 		t.Fatal("no target is there")
 	}
-	host.daemon.Kill()
+	host.Daemon.Kill()
 	// While it is down, the exports are lost as by a restart of the NFS server.
 	if out, err := exec.Command("exportfs", "-ua").CombinedOutput(); err != nil {
 		t.Fatalf("exportfs: %v: %s", err, out)
 	}
-	if err := host.daemon.Start(deadline(t)); err != nil {
+	if err := host.Daemon.Start(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	if after := configfsTree(t); len(after) != len(before) {
@@ -132,7 +132,7 @@ func TestKilledMkfs(t *testing.T) {
 	}()
 	var running []int
 	eventually(t, "mkfs runs", time.Minute, func() bool { running = pids(); return len(running) == 2 })
-	host.daemon.Kill()
+	host.Daemon.Kill()
 	for _, pid := range running {
 		// A stopped group that loses its parent is hung up by the kernel itself.
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -142,8 +142,10 @@ func TestKilledMkfs(t *testing.T) {
 	if err := <-staged; err == nil {
 		t.Fatal("the stage went through")
 	}
-	host.daemon.Env = nil
-	if err := host.daemon.Start(deadline(t)); err != nil {
+	if err := os.Remove(filepath.Join(host.Tools, "mkfs.ext4")); err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Daemon.Start(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
 	l.stage()
@@ -162,8 +164,8 @@ func TestKilledMkfs(t *testing.T) {
 	l.down()
 }
 
-// stopMkfs starts the daemon again with a mkfs.ext4 that stops soon after its
-// start, and returns what tells the processes that are then there: the one that
+// stopMkfs gives the daemon a mkfs.ext4 that stops soon after its start, and
+// returns what tells the processes that are then there: the one that
 // the daemon started, and mkfs itself.
 func stopMkfs(t *testing.T) func() []int {
 	t.Helper()
@@ -173,14 +175,7 @@ func stopMkfs(t *testing.T) func() []int {
 	}
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/bash\n%s \"$@\" &\nkill -STOP $!\necho $$ $! >%[2]s/new\nmv %[2]s/new %[2]s/pids\nwait\n", real, dir)
-	if err := os.WriteFile(filepath.Join(dir, "mkfs.ext4"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := host.daemon.Stop(deadline(t)); err != nil {
-		t.Fatal(err)
-	}
-	host.daemon.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
-	if err := host.daemon.Start(deadline(t)); err != nil {
+	if err := os.WriteFile(filepath.Join(host.Tools, "mkfs.ext4"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return func() (pids []int) {
@@ -276,7 +271,7 @@ func services(t *testing.T, verb, name string) {
 func TestVolumeWithLVMIsDeleted(t *testing.T) {
 	l := create(t, kinds[3], "lvm")
 	l.publish()
-	device := "/dev/zvol/" + host.pool.Parent() + "/" + strings.TrimPrefix(l.id, "p/")
+	device := "/dev/zvol/" + host.Pool.Parent() + "/" + strings.TrimPrefix(l.id, "p/")
 	l.unpublish()
 	for _, argv := range [][]string{
 		{"pvcreate", "-ff", "-y", "--config", lvmConfig, device},

@@ -29,9 +29,9 @@ func TestTree(t *testing.T) {
 	for _, k := range []kind{kinds[0], kinds[3]} {
 		t.Run(k.name, func(t *testing.T) {
 			w := tree.World{
-				Conn: host.daemon.Conn(), Parameters: k.parameters, Block: k.block, Unit: 16 << 20, Steps: steps, Timeout: rpcTimeout,
+				Conn: host.Daemon.Conn(), Parameters: k.parameters, Block: k.block, Unit: 16 << 20, Steps: steps, Timeout: rpcTimeout,
 				Write: writeVolume, Read: readVolume,
-				Left: func() ([]string, error) { return harness.State(host.pool, host.daemon.Dir) },
+				Left: func() ([]string, error) { return harness.State(host.Pool, host.Daemon.Dir) },
 			}
 			rapid.Check(t, func(rt *rapid.T) { tree.Check(rt, w) })
 		})
@@ -72,7 +72,7 @@ const textBytes = 4096
 // place is where the storage host itself sees a volume's data: a file in the
 // mounted dataset, or the zvol.
 func place(volumeID string) (path string, device bool, err error) {
-	dataset := host.pool.Parent() + "/" + strings.TrimPrefix(volumeID, "p/")
+	dataset := host.Pool.Parent() + "/" + strings.TrimPrefix(volumeID, "p/")
 	raw, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return "", false, err

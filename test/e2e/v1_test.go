@@ -13,20 +13,20 @@ import (
 	sanityv1 "github.com/tarn-csi/tarn/test/sanity/v1"
 )
 
-func controllerV1() csi.ControllerClient { return csi.NewControllerClient(host.daemon.Conn()) }
+func controllerV1() csi.ControllerClient { return csi.NewControllerClient(host.Daemon.Conn()) }
 
-func nodeV1() csi.NodeClient { return csi.NewNodeClient(host.daemon.Conn()) }
+func nodeV1() csi.NodeClient { return csi.NewNodeClient(host.Daemon.Conn()) }
 
 // The csi.v1 suite of csi-test passes for every kind of volume.
 func TestSanityV1(t *testing.T) {
 	var list []sanityv1.Kind
 	for _, k := range kinds {
-		dir := filepath.Join(host.daemon.Dir, "sanity")
+		dir := filepath.Join(host.Daemon.Dir, "sanity")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		kind := sanityv1.Kind{
-			Name: k.name, Address: host.daemon.Endpoint(), Parameters: k.parameters, Block: k.block,
+			Name: k.name, Address: host.Daemon.Endpoint(), Parameters: k.parameters, Block: k.block,
 			SizeBytes: k.sizeBytes, ExpandedBytes: 2 * k.sizeBytes, Dir: dir,
 			Mutable: map[string]string{"zfs.compression": "lz4"},
 			Skips:   sanityv1.NeverRun,

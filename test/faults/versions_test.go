@@ -29,20 +29,20 @@ type plugin struct {
 }
 
 // versions are a driver in csi.v0 and in csi.v1.
-func versions(conn *grpc.ClientConn) []plugin { return []plugin{inV0(conn), inV1(conn)} }
+func versions(conn grpc.ClientConnInterface) []plugin { return []plugin{inV0(conn), inV1(conn)} }
 
 func inV1(conn grpc.ClientConnInterface) plugin {
 	return plugin{csi.NewIdentityClient(conn), csi.NewControllerClient(conn), csi.NewNodeClient(conn), "v1"}
 }
 
-func inV0(conn *grpc.ClientConn) plugin {
+func inV0(conn grpc.ClientConnInterface) plugin {
 	p := inV1(oldWire{conn})
 	p.version = "v0"
 	return p
 }
 
 // eachVersion runs a test in both versions.
-func eachVersion(t *testing.T, conn *grpc.ClientConn, run func(*testing.T, plugin)) {
+func eachVersion(t *testing.T, conn grpc.ClientConnInterface, run func(*testing.T, plugin)) {
 	t.Helper()
 	for _, p := range versions(conn) {
 		t.Run(p.version, func(t *testing.T) { run(t, p) })
@@ -51,7 +51,7 @@ func eachVersion(t *testing.T, conn *grpc.ClientConn, run func(*testing.T, plugi
 
 // oldWire carries calls of csi.v1 as those of csi.v0, by field names: so a test
 // is written once. It knows only the messages, nothing of the driver.
-type oldWire struct{ conn *grpc.ClientConn }
+type oldWire struct{ conn grpc.ClientConnInterface }
 
 func (w oldWire) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, fmt.Errorf("csi.v0 has no streams")
