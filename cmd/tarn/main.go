@@ -23,6 +23,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(serveCommand(), checkCommand(), keyCommand(), versionCommand())
+	root.AddCommand(volumesCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return

@@ -65,7 +65,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	var work errgroup.Group
 
 	if c.Mode != config.Node {
-		volumes, err := newVolumes(c, keys.master, runner, log)
+		volumes, err := newVolumes(c, keys.master, runner, log, false)
 		if err != nil {
 			return err
 		}

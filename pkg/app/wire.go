@@ -36,7 +36,8 @@ type storageHost struct {
 	*release.Releaser
 }
 
-func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus.FieldLogger) (*volume.Service, error) {
+// newVolumes wires the storage host's side; a passive one only looks.
+func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus.FieldLogger, passive bool) (*volume.Service, error) {
 	client, err := zfs.New(runner, c.OperationTimeout)
 	if err != nil {
 		return nil, err
@@ -60,6 +61,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 			LockPath: configfs.DefaultLockPath,
 			Log:      log,
 			Runner:   runner,
+			Passive:  passive,
 		})
 	}
 	var pools []volume.PoolConfig
@@ -86,6 +88,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 		Secrets:      chap.Store{Dir: filepath.Join(c.StateDir, "chap")},
 		Operation:    c.OperationTimeout,
 		Rest:         c.ReconcileInterval,
+		Passive:      passive,
 
 		DeleteForeignSnapshots: c.DeleteForeignSnapshots,
 		LockDir:                c.RunDir,

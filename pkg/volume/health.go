@@ -24,13 +24,38 @@ const (
 	Inaccessible
 )
 
+// String is the severity in the words of the specification.
+func (s Severity) String() string {
+	switch s {
+	case Degraded:
+		return "DEGRADED"
+	case Inaccessible:
+		return "INACCESSIBLE"
+	}
+	return "unknown"
+}
+
+// MarshalText writes the severity as a word.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *Severity) UnmarshalText(text []byte) error {
+	for _, known := range []Severity{Degraded, Inaccessible} {
+		if known.String() == string(text) {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no severity", text)
+}
+
 // Condition is one thing that is wrong with a volume now.
 type Condition struct {
-	Severity Severity
+	Severity Severity `json:"severity"`
 	// Reason is one of the words below; a volume has each at most once.
-	Reason string
+	Reason string `json:"reason"`
 	// Message is for people: what it is, and what to do.
-	Message string
+	Message string `json:"message"`
 }
 
 // The reasons of conditions.
@@ -169,10 +194,7 @@ func (s *Service) poolHealth(ctx context.Context, p *pool, before map[string]exp
 		}
 		after := s.lookAll(ctx)
 		for _, r := range records {
-			list, err := s.judge(p, r, v.with(before, r.uuid))
-			if err == nil && len(list) > 0 {
-				list, err = s.judge(p, r, v.with(after, r.uuid))
-			}
+			list, err := s.judgeTwice(p, r, v, before, after)
 			if err != nil {
 				return err
 			}
@@ -186,6 +208,16 @@ func (s *Service) poolHealth(ctx context.Context, p *pool, before map[string]exp
 		return nil, err // the operation may still run, and append
 	}
 	return all, nil
+}
+
+// judgeTwice is judge by what was read of the kernel's tables before and after
+// the volume's properties.
+func (s *Service) judgeTwice(p *pool, r *record, v sight, before, after map[string]exported) ([]Condition, error) {
+	list, err := s.judge(p, r, v.with(before, r.uuid))
+	if err == nil && len(list) > 0 {
+		list, err = s.judge(p, r, v.with(after, r.uuid))
+	}
+	return list, err
 }
 
 // sight is what volumes are judged by.

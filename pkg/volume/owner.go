@@ -45,3 +45,24 @@ func (o owner) settings() []zfs.Setting {
 	}
 	return []zfs.Setting{{Name: propOwner, Value: string(raw)}}
 }
+
+// readOwner reads the property back; what it cannot read was told by nobody.
+func readOwner(d zfs.Dataset) owner {
+	var o owner
+	raw, _ := d.Own(propOwner)
+	if err := json.Unmarshal([]byte(raw), &o); err != nil {
+		return owner{}
+	}
+	return o
+}
+
+// String is what people call the owner: the claim, or the volume's object.
+func (o owner) String() string {
+	switch {
+	case o.Claim != "" && o.Namespace != "":
+		return o.Namespace + "/" + o.Claim
+	case o.Claim != "":
+		return o.Claim
+	}
+	return o.Volume
+}

@@ -92,20 +92,9 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 	if err := p.take(s.cfg.LockDir); err != nil {
 		return "", err
 	}
-	d, err := s.cfg.ZFS.Get(ctx, p.cfg.Parent)
+	d, marked, err := s.readParent(ctx, p)
 	if err != nil {
-		return "", fault.New(fault.Unavailable, "pool %q: %w: import the pool, or make the parent dataset with `zfs create %s`", p.cfg.Name, err, p.cfg.Parent)
-	}
-	if d.Type() != zfs.Filesystem {
-		return "", fault.New(fault.Precondition, "pool %q: parent %s is a zvol; it must be a filesystem", p.cfg.Name, p.cfg.Parent)
-	}
-	if d.KeyMissing() {
-		return "", fault.New(fault.Unavailable, "pool %q: the encryption key of %s is not loaded: run `zfs load-key`", p.cfg.Name, p.cfg.Parent)
-	}
-	owner, marked := d.Own(propDriver)
-	if marked && owner != s.cfg.Driver {
-		return "", fault.New(fault.Precondition, "pool %q: parent %s belongs to driver %q, and this is %q: use another parent, or start with --driver-name %s",
-			p.cfg.Name, p.cfg.Parent, owner, s.cfg.Driver, owner)
+		return "", err
 	}
 	if !marked {
 		if err := s.cfg.ZFS.Set(ctx, p.cfg.Parent, zfs.Setting{Name: propDriver, Value: s.cfg.Driver}); err != nil {
@@ -119,6 +108,26 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 	base, _ := d.Value("mountpoint")
 	s.mountParent(ctx, p, d, base)
 	return base, nil
+}
+
+// readParent reads a parent that is this driver's, or nobody's yet.
+func (s *Service) readParent(ctx context.Context, p *pool) (d zfs.Dataset, marked bool, err error) {
+	d, err = s.cfg.ZFS.Get(ctx, p.cfg.Parent)
+	if err != nil {
+		return d, false, fault.New(fault.Unavailable, "pool %q: %w: import the pool, or make the parent dataset with `zfs create %s`", p.cfg.Name, err, p.cfg.Parent)
+	}
+	if d.Type() != zfs.Filesystem {
+		return d, false, fault.New(fault.Precondition, "pool %q: parent %s is a zvol; it must be a filesystem", p.cfg.Name, p.cfg.Parent)
+	}
+	if d.KeyMissing() {
+		return d, false, fault.New(fault.Unavailable, "pool %q: the encryption key of %s is not loaded: run `zfs load-key`", p.cfg.Name, p.cfg.Parent)
+	}
+	owner, marked := d.Own(propDriver)
+	if marked && owner != s.cfg.Driver {
+		return d, true, fault.New(fault.Precondition, "pool %q: parent %s belongs to driver %q, and this is %q: use another parent, or start with --driver-name %s",
+			p.cfg.Name, p.cfg.Parent, owner, s.cfg.Driver, owner)
+	}
+	return d, marked, nil
 }
 
 // mountParent mounts the parent where ZFS would, before volumes are mounted in

@@ -33,6 +33,9 @@ const (
 type ZFS interface {
 	Datasets
 	Snapshots
+	// Inventory lists everything below parent, whose it may be, with
+	// zfs.InventoryProperties and one command.
+	Inventory(ctx context.Context, parent string) ([]zfs.Dataset, error)
 }
 
 // Datasets reads and changes filesystems and zvols, and what both they and
@@ -124,6 +127,9 @@ type Config struct {
 	Rest time.Duration
 	// LockDir holds one lock file a parent dataset.
 	LockDir string
+	// Passive services only look, beside the one that holds the parents: no key
+	// is needed.
+	Passive bool
 	Log     logrus.FieldLogger
 }
 
@@ -179,7 +185,7 @@ func New(cfg Config) (*Service, error) {
 		if s.pools[p.Name] != nil {
 			return nil, fault.New(fault.Invalid, "pool %q is configured twice", p.Name)
 		}
-		if p.CHAP == chap.Derived && cfg.MasterKey == nil && cfg.Exporters[ISCSI] != nil {
+		if p.CHAP == chap.Derived && cfg.MasterKey == nil && cfg.Exporters[ISCSI] != nil && !cfg.Passive {
 			return nil, fault.New(fault.Invalid, "pool %q derives CHAP passwords, but there is no master key", p.Name)
 		}
 		s.pools[p.Name] = &pool{cfg: p, err: fault.New(fault.Unavailable, "pool %q: the driver is starting", p.Name)}

@@ -44,6 +44,7 @@ type subject interface {
 	Snapshot(ctx context.Context, s zfs.SnapshotSpec) error
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	SnapshotUses(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	Inventory(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
 	DestroyLater(ctx context.Context, snapshot string) error
 	Copy(ctx context.Context, snapshot string, s zfs.Spec) error

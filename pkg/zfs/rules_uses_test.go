@@ -64,4 +64,34 @@ var useRules = []rule{
 		_, err = w.SnapshotUses(w.Context(), w.at("none"))
 		w.fails(err, zfs.ErrNoParent)
 	}},
+	{"an inventory is of everything below, whose it may be, with one listing", func(w *world) {
+		w.fs("v", "tarn:name=x", "tarn:uuid=u")
+		w.fs("v/below")
+		w.zvol("z", 16<<20)
+		w.snap("v@s")
+		w.must(w.admin.TakeSnapshot(w.parent + "@own"))
+		w.must(w.Clone(w.Context(), w.at("v@s"), zfs.Spec{Name: w.at("c")}))
+		list, err := w.Inventory(w.Context(), w.parent)
+		w.works(err)
+		var got []string
+		for _, d := range list {
+			kind, _ := d.Value("type")
+			line := strings.TrimPrefix(d.Name, w.parent+"/") + " " + kind
+			if _, own := d.Own("tarn:name"); own {
+				line += " marked"
+			}
+			if len(d.Clones()) > 0 {
+				line += " cloned"
+			}
+			got = append(got, line)
+			if d.Name == w.at("v") || d.Name == w.at("z") {
+				equal(w, d.Name+" takes something", d.Bytes("used") > 0, true)
+			}
+			equal(w, "the key of "+d.Name+" is missing", d.KeyMissing(), false)
+		}
+		slices.Sort(got)
+		equal(w, "the list", strings.Join(got, "; "), "c filesystem; v filesystem marked; v/below filesystem; v@s snapshot cloned; z volume")
+		_, err = w.Inventory(w.Context(), w.at("none"))
+		w.fails(err, zfs.ErrNoParent)
+	}},
 }

@@ -62,11 +62,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"serve",
-		"--endpoint", d.Endpoint(), "--pool", d.Pool, "--address", Address,
-		"--node-name", "node-1", "--node-address", Address, "--log-level", "debug",
-		"--state-dir", filepath.Join(d.Dir, "state"), "--run-dir", filepath.Join(d.Dir, "run")}, d.Args...)
-	d.cmd = exec.Command(filepath.Join(root, "bin", "tarn"), args...)
+	d.cmd = exec.Command(filepath.Join(root, "bin", "tarn"), append([]string{"serve", "--log-level", "debug"}, d.flags()...)...)
 	d.cmd.Env = append(os.Environ(), d.Env...)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {
@@ -78,6 +74,30 @@ func (d *Daemon) Start(ctx context.Context) error {
 		return err
 	}
 	return d.waitReady(ctx)
+}
+
+// flags are those that every command of the daemon's host needs.
+func (d *Daemon) flags() []string {
+	return append([]string{
+		"--endpoint", d.Endpoint(), "--pool", d.Pool, "--address", Address, "--node-name", "node-1", "--node-address", Address,
+		"--state-dir", filepath.Join(d.Dir, "state"), "--run-dir", filepath.Join(d.Dir, "run")}, d.Args...)
+}
+
+// Command runs another command of tarn with the daemon's configuration, and
+// returns what it printed. The error has its complaint.
+func (d *Daemon) Command(ctx context.Context, args ...string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "tarn"), append(args, d.flags()...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("tarn %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(out), err
 }
 
 // waitReady waits until the daemon says that it is ready, or ends.

@@ -46,6 +46,8 @@ type Config struct {
 	Log      logrus.FieldLogger
 	// Runner loads kernel modules in Ready; nil loads none.
 	Runner Runner
+	// Passive lets Ready say what is missing and mend nothing.
+	Passive bool
 	// Device looks at a device; nil is HostDevice.
 	Device func(path string) (Device, error)
 	// DeviceWait bounds the wait for a device; zero is 30 s.
@@ -60,6 +62,7 @@ type Exporter struct {
 	lock       *configfs.Lock
 	log        logrus.FieldLogger
 	runner     Runner
+	passive    bool
 	device     func(path string) (Device, error)
 	deviceWait time.Duration
 }
@@ -74,6 +77,7 @@ func New(c Config) *Exporter {
 		lock:       configfs.NewLock(c.LockPath),
 		log:        c.Log,
 		runner:     c.Runner,
+		passive:    c.Passive,
 		device:     c.Device,
 		deviceWait: c.DeviceWait,
 	}

@@ -20,6 +20,9 @@ func (e *Exporter) Ready(ctx context.Context) error {
 	if there || err != nil {
 		return err
 	}
+	if e.passive {
+		return fault.New(fault.Unavailable, "the kernel's iSCSI target is not loaded: it is when `tarn serve` starts, or load %s", strings.Join(modules, ", "))
+	}
 	if e.runner != nil {
 		if _, err := e.runner.Run(ctx, run.Cmd{Tool: "modprobe", Args: append([]string{"-a"}, modules...)}); err != nil {
 			return fault.New(fault.Unavailable, "the kernel's iSCSI target cannot be loaded: %w", err)

@@ -126,6 +126,11 @@ func (f *ZFS) properties(n *node) map[string]zfs.Property {
 	all["available"] = bytes(f.available(n))
 	all["receive_resume_token"] = n.token()
 	all["usedbydataset"] = bytes(n.unique)
+	var bySnapshots int64
+	for _, s := range f.snapshots(n) {
+		bySnapshots += s.unique
+	}
+	all["usedbysnapshots"] = bytes(bySnapshots)
 	all["usedbyrefreservation"] = bytes(max(0, n.number("refreservation")-n.unique))
 	if n.origin != nil {
 		all["origin"] = stat(n.origin.name)
