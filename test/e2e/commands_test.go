@@ -15,7 +15,7 @@ import (
 // tarn runs a command of the storage host's beside the daemon.
 func tarn(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := host.daemon.Command(deadline(t), args...)
+	out, err := host.Daemon.Command(deadline(t), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
