@@ -83,6 +83,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		node = &csi.Node{Node: n, MaxVolumes: c.MaxVolumesPerNode, Topology: c.Topology}
 		health := newHealth(n.Ready)
 		work.Go(func() error { health.run(background); return nil })
+		work.Go(func() error { n.Run(background); return nil })
 		identity.Ready = both(identity.Ready, health.last)
 	}
 

@@ -122,6 +122,7 @@ func newNode(c config.Config, k keys, runner *run.Runner, log logrus.FieldLogger
 		Filesystems: mount.NewFilesystems(runner),
 		Host:        node.NewTools(runner),
 		NFSOptions:  attachnfs.Options,
+		Rest:        c.ReconcileInterval,
 		Log:         log,
 	})
 }

@@ -34,6 +34,14 @@ type Device struct {
 	Major, Minor uint32
 }
 
+// Attachment is what a node has of one target, whoever made it: sessions, or
+// records of the initiator's that make them.
+type Attachment struct {
+	IQN string
+	// Server is where the target is reached; "" where nothing tells.
+	Server string
+}
+
 // Attacher attaches the volumes of one protocol. Calls for one volume are
 // serialised by the caller.
 type Attacher interface {

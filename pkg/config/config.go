@@ -83,7 +83,8 @@ type Config struct {
 
 	// OperationTimeout bounds a call that changes a pool or a kernel table.
 	OperationTimeout time.Duration `yaml:"operationTimeout"`
-	// ReconcileInterval is the pause between two looks at all exports.
+	// ReconcileInterval is the pause between two looks at all exports, and on a
+	// node at what is left of volumes that are not staged.
 	ReconcileInterval time.Duration `yaml:"reconcileInterval"`
 
 	LogLevel  string `yaml:"logLevel"`

@@ -51,7 +51,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&v.RunDir, "run-dir", v.RunDir, "directory for lock files")
 	set.BoolVar(&v.DeleteForeignSnapshots, "delete-foreign-snapshots", false, "destroy other tools' snapshots of deleted volumes, if nothing needs them")
 	set.DurationVar(&v.OperationTimeout, "operation-timeout", v.OperationTimeout, "limit of a call that changes a pool or a kernel table")
-	set.DurationVar(&v.ReconcileInterval, "reconcile-interval", v.ReconcileInterval, "pause between two looks at all exports")
+	set.DurationVar(&v.ReconcileInterval, "reconcile-interval", v.ReconcileInterval, "pause between two looks at all exports, or at what is left on a node")
 	set.StringVar(&v.LogLevel, "log-level", v.LogLevel, "debug, info, warning or error")
 	set.StringVar(&v.LogFormat, "log-format", v.LogFormat, "text or json")
 	return f

@@ -54,6 +54,10 @@ func (m *Mounter) Mounts(ctx context.Context) ([]Info, error) {
 	return readTable(m.table)
 }
 
+// TableOf returns the mount table of the mount namespace that a process is in,
+// given its directory below /proc.
+func TableOf(process string) ([]Info, error) { return readTable(filepath.Join(process, "mountinfo")) }
+
 func readTable(path string) ([]Info, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -245,6 +245,9 @@ func (e *env) wantClean() {
 	for iqn := range e.sessions {
 		e.t.Errorf("a session is left: %s", iqn)
 	}
+	for iqn := range e.records {
+		e.t.Errorf("a node record is left: %s", iqn)
+	}
 	entries, err := os.ReadDir(e.stateDir)
 	if err != nil {
 		e.t.Fatal(err)

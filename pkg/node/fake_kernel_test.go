@@ -32,6 +32,7 @@ type kernel struct {
 	supers     map[number]*super
 	luns       map[string]*lun    // by IQN
 	sessions   map[string]*device // by IQN
+	records    map[string]string  // node records: initiators by IQN
 	exports    map[string]*export // by SERVER:/SHARE
 	busy       map[string]bool    // by mount point
 	lazy       bool               // an unmount says yes and does nothing
@@ -84,6 +85,10 @@ type device struct {
 	ro     bool
 	// size is what the kernel read when it last asked the disk.
 	size int64
+	// initiator logged in; opened says that a process has the disk open, and
+	// stuck that its target does not answer a logout.
+	initiator     string
+	opened, stuck bool
 }
 
 type export struct {
@@ -111,7 +116,7 @@ func newKernel(t testing.TB) *kernel {
 	k := &kernel{
 		t: t, dir: t.TempDir(), boot: "boot-1", nextID: 100, nextMinor: 16,
 		nodes: map[int]number{}, supers: map[number]*super{}, luns: map[string]*lun{},
-		sessions: map[string]*device{}, exports: map[string]*export{}, busy: map[string]bool{},
+		sessions: map[string]*device{}, exports: map[string]*export{}, busy: map[string]bool{}, records: map[string]string{},
 	}
 	if err := os.MkdirAll(filepath.Join(k.dir, "dev"), 0o755); err != nil {
 		t.Fatal(err)

@@ -48,15 +48,17 @@ func (a initiator) Attach(ctx context.Context, t attach.Target, c *chap.Credenti
 			return nil
 		}
 		created = true
-		d = &device{number: number{8, a.nextMinor}, lun: l, size: l.size}
+		d = &device{number: number{8, a.nextMinor}, lun: l, size: l.size, initiator: t.Initiator}
 		a.nextMinor += 16
 		d.path = filepath.Join(a.dir, "dev", fmt.Sprintf("sd%d", d.number.minor))
 		a.sessions[t.IQN] = d
+		a.records[t.IQN] = t.Initiator
 		return os.WriteFile(d.path, nil, 0o600)
 	})
 	if err != nil {
 		if created { // what a failed Attach began, it takes back
 			a.drop(t.IQN)
+			delete(a.records, t.IQN)
 		}
 		return attach.Device{}, err
 	}
@@ -85,14 +87,61 @@ func (a initiator) Detach(ctx context.Context, t attach.Target) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case d == nil:
+			delete(a.records, t.IQN)
 			return nil
 		case a.used(d.number):
 			a.violation("detach of %s while it is used", t.IQN)
 			return fault.New(fault.Precondition, "the disk is used")
 		}
 		a.drop(t.IQN)
+		delete(a.records, t.IQN)
 		return nil
 	})
+}
+
+func (a initiator) Attachments(context.Context) ([]attach.Attachment, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []attach.Attachment
+	for iqn := range a.sessions {
+		list = append(list, attach.Attachment{IQN: iqn, Server: "192.0.2.10"})
+	}
+	for iqn := range a.records {
+		if a.sessions[iqn] == nil {
+			list = append(list, attach.Attachment{IQN: iqn, Server: "192.0.2.10"})
+		}
+	}
+	return list, nil
+}
+
+func (a initiator) DetachOrphan(ctx context.Context, iqn, initiator string) (removed []string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err = a.effect("detach orphan", func() error {
+		if d := a.sessions[iqn]; d != nil {
+			switch {
+			case d.initiator != initiator:
+				return fault.New(fault.Precondition, "the session is another initiator's")
+			case a.used(d.number), d.opened:
+				return fault.New(fault.Precondition, "the disk is used")
+			case d.stuck:
+				a.mu.Unlock()
+				<-ctx.Done()
+				a.mu.Lock()
+				return fmt.Errorf("iscsiadm: %w", ctx.Err())
+			}
+			a.drop(iqn)
+			removed = append(removed, "session")
+		}
+		if r, ok := a.records[iqn]; ok && r != initiator {
+			return fault.New(fault.Precondition, "the record is another interface's")
+		} else if ok {
+			delete(a.records, iqn)
+			removed = append(removed, "record")
+		}
+		return nil
+	})
+	return removed, err
 }
 
 // Rescan shows the size that the LUN has now, where its target answers.

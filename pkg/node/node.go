@@ -76,6 +76,18 @@ type targets interface {
 	TargetOfDevice(major, minor int) (iqn string, lun int, ok bool)
 }
 
+// leavings is what an attacher may offer whose protocol leaves things on the node
+// that outlive the daemon.
+type leavings interface {
+	// Attachments lists the targets of which the node has anything, whoever made
+	// it. It asks no server.
+	Attachments(ctx context.Context) ([]attach.Attachment, error)
+	// DetachOrphan removes what the initiator made of a target that no volume
+	// needs, and says what that was. What anything may use stays:
+	// fault.Precondition, saying why.
+	DetachOrphan(ctx context.Context, iqn, initiator string) (removed []string, err error)
+}
+
 // Config is what a Service is made of.
 type Config struct {
 	// NodeID is this node; its name is what initiator and passwords derive from.
@@ -94,6 +106,8 @@ type Config struct {
 	Host        Host
 	// NFSOptions completes the user's NFS mount options; nil adds none.
 	NFSOptions func(userFlags []string) []string
+	// Rest is the pause between two sweeps; zero means a minute.
+	Rest time.Duration
 	// Operations holds the locks; nil makes a table of the Service's own.
 	Operations *op.Table
 	// Log hears what was healed; nil is silent.
@@ -109,6 +123,9 @@ type Service struct {
 	// aliveTimeout is how long a mount may take to answer; resizeTimeout, a disk
 	// to show its new size.
 	aliveTimeout, resizeTimeout time.Duration
+	// orphanTimeout bounds the removal of one orphan.
+	orphanTimeout time.Duration
+	left          left
 }
 
 // New returns a Service and prepares its state directory.
@@ -123,6 +140,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.NFSOptions == nil {
 		cfg.NFSOptions = slices.Clone[[]string]
+	}
+	if cfg.Rest <= 0 {
+		cfg.Rest = time.Minute
 	}
 	if cfg.Operations == nil {
 		cfg.Operations = op.NewTable()
@@ -141,7 +161,10 @@ func New(cfg Config) (*Service, error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
-	return &Service{Config: cfg, records: l, disk: d, boot: boot, aliveTimeout: aliveTimeout, resizeTimeout: resizeTimeout}, nil
+	return &Service{
+		Config: cfg, records: l, disk: d, boot: boot,
+		aliveTimeout: aliveTimeout, resizeTimeout: resizeTimeout, orphanTimeout: orphanTimeout,
+	}, nil
 }
 
 // ID is the node id that the controller parses.
@@ -166,16 +189,17 @@ func (s *Service) protocols() []string {
 	return names
 }
 
-// do runs fn while it holds the volume and the path: two volumes at one path
-// exclude each other as two calls for one volume do. fn ends with the caller's
+// do runs fn while it holds the volume and the path, and what else is named: two
+// volumes at one path exclude each other as two calls for one volume do. fn ends with the caller's
 // deadline; a child that does not end keeps the lock, and the caller still gets
 // its answer. server is what such a child would be waiting for.
-func (s *Service) do(ctx context.Context, what, volumeID, path, server string, fn func(context.Context) error) error {
+func (s *Service) do(ctx context.Context, what, volumeID, path, server string, fn func(context.Context) error, others ...string) error {
 	return s.Operations.Do(ctx, op.Spec{
 		What:    what,
-		Keys:    []string{volumeID, "path " + path},
+		Keys:    append([]string{volumeID, "path " + path}, others...),
 		Group:   server,
 		Timeout: maxOperation,
+		Wait:    sweepWait,
 	}, fn)
 }
 

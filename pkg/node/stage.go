@@ -32,7 +32,7 @@ func (s *Service) Stage(ctx context.Context, r StageRequest) error {
 	}
 	return s.do(ctx, "NodeStageVolume", r.VolumeID, r.StagingPath, serverOf(w.Target), func(ctx context.Context) error {
 		return s.stage(ctx, w)
-	})
+	}, targetKeys(w.Target.IQN)...)
 }
 
 func (s *Service) stage(ctx context.Context, w *staging) error {

@@ -59,7 +59,7 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("%s does not come about", what)
 }
 
-// Silence drops what is sent to the NFS port of an address of this machine, as a
+// Silence drops what is sent to the NFS and iSCSI ports of an address of this machine, as a
 // dead server does, until the returned function is called or the test ends.
 func Silence(t testing.TB, address string) (speak func()) {
 	t.Helper()
@@ -70,7 +70,7 @@ func Silence(t testing.TB, address string) (speak func()) {
 	for _, c := range []string{
 		"add table inet tarnsilence",
 		"add chain inet tarnsilence in { type filter hook input priority 0 ; }",
-		"add rule inet tarnsilence in " + family + " daddr " + address + " tcp dport 2049 drop",
+		"add rule inet tarnsilence in " + family + " daddr " + address + " tcp dport { 2049, 3260 } drop",
 	} {
 		Sh(t, "nft", c)
 	}

@@ -32,16 +32,7 @@ func (a *Attacher) Detach(ctx context.Context, t attach.Target) error {
 		return err
 	}
 	for _, s := range sessions {
-		if err := a.unmap(ctx, s); err != nil {
-			return err
-		}
-		// On a session that is lost nothing can be written, and trying hangs.
-		if s.state == loggedIn {
-			if err := a.flush(ctx, s); err != nil {
-				return err
-			}
-		}
-		if err := a.logout(ctx, s); err != nil {
+		if err := a.end(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -53,6 +44,21 @@ func (a *Attacher) Detach(ctx context.Context, t attach.Target) error {
 		err = fault.New(fault.Unavailable, "there is a new session with %s after the logout", t.IQN)
 	}
 	return err
+}
+
+// end writes back what the node holds for a session whose disks nobody uses, and
+// logs out.
+func (a *Attacher) end(ctx context.Context, s session) error {
+	if err := a.unmap(ctx, s); err != nil {
+		return err
+	}
+	// On a session that is lost nothing can be written, and trying hangs.
+	if s.state == loggedIn {
+		if err := a.flush(ctx, s); err != nil {
+			return err
+		}
+	}
+	return a.logout(ctx, s)
 }
 
 // unmap flushes and removes the multipath maps over the session's disks.

@@ -190,7 +190,7 @@ func TestDetachFailsWhenTheFlushFails(t *testing.T) {
 func TestDetachRemovesAnUnfinishedRecord(t *testing.T) {
 	w := newWorld(t)
 	a := w.attacher(io.Discard)
-	w.set("etc/"+temporaryName(testIQN), "node.session.auth.password = left by a crash")
+	w.set("etc/."+interfaceName(testInitiator)+"-"+testIQN, "node.session.auth.password = left by a crash")
 	if err := a.Detach(ctx, testTarget()); err != nil {
 		t.Error(err)
 	}

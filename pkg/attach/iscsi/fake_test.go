@@ -121,6 +121,7 @@ func (w world) attacher(log io.Writer) *Attacher {
 	a.sys, a.dev, a.udev, a.proc = w.path("sys"), w.path("dev"), w.path("udev"), w.path("proc")
 	a.databases = []string{w.path("etc"), w.path("no-such-database")}
 	a.deviceTimeout, a.unlistedTimeout, a.busyTimeout = 2*time.Second, 200*time.Millisecond, 300*time.Millisecond
+	a.claimed = func(path string) bool { return w.mode("claimed "+filepath.Base(path)) != "" }
 	a.number = func(path string) (major, minor uint32, ok bool) {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -130,6 +131,17 @@ func (w world) attacher(log io.Writer) *Attacher {
 		return major, minor, err == nil
 	}
 	return a
+}
+
+// process makes a process that has a file open, on a mount of a filesystem type.
+func (w world) process(pid int, fsType, file string) {
+	dir := fmt.Sprintf("proc/%d", pid)
+	w.set(dir+"/comm", "worker\n")
+	w.set(dir+"/mountinfo", "1 0 259:1 / / rw - ext4 /dev/root rw\n7 1 0:6 / /dev rw - "+fsType+" udev rw\n")
+	w.link(fmt.Sprintf("mnt:[%d]", pid), dir+"/ns/mnt")
+	w.link("socket:[1]", dir+"/fd/0")
+	w.link(file, dir+"/fd/3")
+	w.set(dir+"/fdinfo/3", "pos:\t0\nflags:\t02\nmnt_id:\t7\n")
 }
 
 // mounted gives the attacher a mount table of its own.

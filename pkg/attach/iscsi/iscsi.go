@@ -45,6 +45,9 @@ type Attacher struct {
 	mounts func(context.Context) ([]mount.Info, error)
 	// number returns the number of a block device node.
 	number func(path string) (major, minor uint32, ok bool)
+	// claimed reports whether the kernel or a process has a block device for
+	// itself alone.
+	claimed func(path string) bool
 	// sys, dev, udev and proc are where the kernel and udev are seen.
 	sys, dev, udev, proc string
 	// databases are where open-iscsi keeps its records: /etc/iscsi, or
@@ -75,6 +78,7 @@ func New(r *run.Runner, cfg Config) *Attacher {
 		interfaces: make(chan struct{}, 1),
 		mounts:     mount.New(r).Mounts,
 		number:     deviceNumber,
+		claimed:    deviceClaimed,
 		sys:        "/sys", dev: "/dev", udev: "/run/udev", proc: "/proc",
 		databases:       []string{"/etc/iscsi", "/var/lib/iscsi"},
 		deviceTimeout:   30 * time.Second,

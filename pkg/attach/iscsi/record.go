@@ -23,8 +23,10 @@ import (
 // is derived from that name, so two Tarn instances on a node do not share one.
 func interfaceName(initiator string) string {
 	sum := sha256.Sum256([]byte(initiator))
-	return "tarn-" + hex.EncodeToString(sum[:6])
+	return interfacePrefix + hex.EncodeToString(sum[:6])
 }
+
+const interfacePrefix = "tarn-"
 
 // ensureInterface makes the interface record with which this node logs in
 // under a name of its own; initiatorname.iscsi stays the node's.
@@ -79,7 +81,7 @@ func (a *Attacher) makeRecord(ctx context.Context, iqn string, p portal, iface s
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(path, a.temporary(path, iqn), content); err != nil {
+	if err := replaceFile(path, temporary(path, iqn, iface), content); err != nil {
 		return fault.New(fault.Unavailable, "the node record of %s cannot be written: %w", iqn, err)
 	}
 	return nil
@@ -99,15 +101,24 @@ func (a *Attacher) recordPath(iqn string, p portal) (string, error) {
 
 // temporary is where a record is written before it is renamed: beside the
 // nodes, since whatever lies among them is read as a record, and always the
-// same for a target, so that one left by a crash is found again.
-func (a *Attacher) temporary(record, iqn string) string {
+// same for a target and an interface, so that one left by a crash is found again
+// and tells whose it is.
+func temporary(record, iqn, iface string) string {
 	db := filepath.Dir(filepath.Dir(filepath.Dir(record)))
-	return filepath.Join(db, temporaryName(iqn))
+	return filepath.Join(db, "."+iface+"-"+iqn)
 }
 
-func temporaryName(iqn string) string {
-	sum := sha256.Sum256([]byte(iqn))
-	return ".tarn-" + hex.EncodeToString(sum[:12])
+// temporaries finds the unfinished records of a target, of whatever interface.
+func (a *Attacher) temporaries(iqn string) ([]string, error) {
+	var all []string
+	for _, db := range a.databases {
+		found, err := filepath.Glob(filepath.Join(db, "."+interfacePrefix+"*-"+iqn))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // authPrefix begins the keys of CHAP. Those that the node's iscsid.conf brings
@@ -200,16 +211,19 @@ func replaceFile(path, temporary string, content []byte) error {
 // deleteRecords removes every record of the target, and verifies that none is
 // left. None to begin with is a success.
 func (a *Attacher) deleteRecords(ctx context.Context, iqn string) error {
-	for _, db := range a.databases {
-		err := os.Remove(filepath.Join(db, temporaryName(iqn)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	unfinished, err := a.temporaries(iqn)
+	if err != nil {
+		return err
+	}
+	for _, path := range unfinished {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fault.New(fault.Unavailable, "the unfinished node record of %s cannot be removed: %w", iqn, err)
 		}
 	}
 	if !a.hasRecords(iqn) {
 		return nil
 	}
-	err := a.iscsiadm(ctx, nil, "-m", "node", "-T", iqn, "-o", "delete")
+	err = a.iscsiadm(ctx, nil, "-m", "node", "-T", iqn, "-o", "delete")
 	if a.hasRecords(iqn) {
 		if err == nil {
 			err = errors.New("iscsiadm returned success, but it is still there")

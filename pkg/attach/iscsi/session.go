@@ -22,6 +22,7 @@ type session struct {
 	id        int
 	sys       string
 	dir       string
+	target    string
 	state     string
 	initiator string
 }
@@ -37,6 +38,12 @@ type disk struct {
 // sessions returns the sessions with the target, the oldest first. The target
 // is known by its name alone: portals move, and records may be lost.
 func (a *Attacher) sessions(iqn string) ([]session, error) {
+	return a.sessionsWith(func(target string) bool { return target == iqn })
+}
+
+// sessionsWith returns the sessions with the targets that are wanted, the oldest
+// first.
+func (a *Attacher) sessionsWith(wanted func(target string) bool) ([]session, error) {
 	class := filepath.Join(a.sys, "class/iscsi_session")
 	entries, err := os.ReadDir(class)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,10 +60,10 @@ func (a *Attacher) sessions(iqn string) ([]session, error) {
 		}
 		dir := filepath.Join(class, e.Name())
 		name, err := attribute(dir, "targetname")
-		if err != nil || name != iqn {
+		if err != nil || !wanted(name) {
 			continue // ended meanwhile, or another's
 		}
-		s := session{id: id, sys: a.sys, dir: dir}
+		s := session{id: id, sys: a.sys, dir: dir, target: name}
 		s.state, _ = attribute(dir, "state")
 		s.initiator, _ = attribute(dir, "initiatorname")
 		found = append(found, s)
