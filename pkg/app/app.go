@@ -48,7 +48,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := enter(c.HostRoot); err != nil {
+	if err := Enter(c.HostRoot); err != nil {
 		return err
 	}
 	if err := keys.complete(c); err != nil {
@@ -143,9 +143,9 @@ func both(a, b func() error) func() error {
 	}
 }
 
-// enter makes the host's root this process's root, once: every tool and every
+// Enter makes the host's root this process's root, once: every tool and every
 // path is the host's from here on.
-func enter(root string) error {
+func Enter(root string) error {
 	if root == "" || root == "/" {
 		return nil
 	}

@@ -1,90 +1,172 @@
 // Package check looks at a host as a person would who wants to know why a
 // volume cannot be served or mounted: what is needed, what is there, and what
-// to do. It changes nothing.
+// to do. It reads, and changes nothing; it needs no daemon and does not mind
+// one that runs. Each look is bounded: what hangs is a finding like any other.
 package check
 
 import (
 	"context"
 	"fmt"
-	"io"
-	"text/tabwriter"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/config"
-	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/zfs"
 )
 
-// Level is how bad a finding is.
-type Level string
+// Status is how a finding is judged.
+type Status string
 
-// The levels.
+// The statuses.
 const (
-	OK   Level = "OK"
-	Warn Level = "WARN"
-	Fail Level = "FAIL"
+	OK   Status = "OK"
+	Warn Status = "WARN"
+	Fail Status = "FAIL"
 )
 
-// Finding is one line of the table.
+// Finding is one line of the table. Its fields in JSON are part of the command's
+// interface.
 type Finding struct {
-	Level Level
-	// What was looked at.
-	What string
-	// Seen is what was found, and what to do about it.
-	Seen string
+	// Name is what was looked at, such as "pool tank".
+	Name   string `json:"name"`
+	Status Status `json:"status"`
+	// Found is what is there.
+	Found string `json:"found"`
+	// Advice is what to do about it; empty where all is well.
+	Advice string `json:"advice"`
 }
+
+// The bounds of one look, and of one question to a child or a peer in it. A
+// child that not even SIGKILL ends is left behind after the grace.
+const (
+	lookTimeout  = 30 * time.Second
+	askTimeout   = 10 * time.Second
+	lookGrace    = 5 * time.Second
+	dialTimeout  = 3 * time.Second
+	settleWithin = 3 * time.Second
+)
+
+// Runner starts children; *run.Runner is one.
+type Runner = zfs.Runner
 
 // Checker looks at this host.
 type Checker struct {
-	cfg config.Config
-	run *run.Runner
-	// root is "/", for tests another directory.
-	root string
+	cfg  config.Config
+	run  Runner
+	host host
+
+	// Where a test puts another world.
+	lookPath  func(tool string) (string, error)
+	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	addresses func() ([]netip.Addr, error)
+	clock     func() (clockState, error)
+	euid      func() int
+	// exported reads the kernel's table of one protocol; nil is the real one.
+	exported map[string]looker
+
+	patience, grace, settle time.Duration
+}
+
+// looker is the part of an export.Exporter that only reads.
+type looker interface {
+	Look(ctx context.Context, uuid string) (export.Status, bool, error)
 }
 
 // New returns a Checker for what the configuration needs.
-func New(c config.Config, r *run.Runner) *Checker { return &Checker{cfg: c, run: r, root: "/"} }
-
-// Run makes every check. Each is bounded by ctx; none stops the others.
-func (c *Checker) Run(ctx context.Context) []Finding {
-	var list []Finding
-	if c.cfg.Mode != config.Node {
-		list = append(list, c.storageHost(ctx)...)
+func New(c config.Config, r Runner) *Checker {
+	return &Checker{
+		cfg: c, run: r, host: host{root: "/"},
+		lookPath:  exec.LookPath,
+		dial:      (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		addresses: interfaceAddresses,
+		clock:     kernelClock,
+		euid:      os.Geteuid,
+		patience:  lookTimeout, grace: lookGrace, settle: settleWithin,
 	}
-	if c.cfg.Mode != config.Controller {
-		list = append(list, c.node(ctx)...)
+}
+
+// look is one check. It adds what it finds, and nothing after ctx has ended but
+// that.
+type look struct {
+	name string
+	do   func(ctx context.Context, add func(...Finding))
+}
+
+// Run makes every check that the configuration asks for, all at once, and
+// returns the findings in the order of the table.
+func (c *Checker) Run(ctx context.Context) []Finding {
+	looks := c.looks()
+	found := make([][]Finding, len(looks))
+	var all sync.WaitGroup
+	for i, l := range looks {
+		all.Go(func() { found[i] = c.bounded(ctx, l) })
+	}
+	all.Wait()
+	var list []Finding
+	for _, f := range found {
+		list = append(list, f...)
 	}
 	return list
 }
 
-// Worst is the worst level of a list.
-func Worst(list []Finding) Level {
+// bounded returns what a look has found in its time. One that does not end is
+// left, and said to have failed.
+func (c *Checker) bounded(ctx context.Context, l look) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	began := time.Now()
+	var mu sync.Mutex
+	var list []Finding
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.do(ctx, func(f ...Finding) {
+			mu.Lock()
+			defer mu.Unlock()
+			list = append(list, f...)
+		})
+	}()
+	select {
+	case <-done:
+		return list
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(c.grace)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return list
+	case <-timer.C:
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return append(list[:len(list):len(list)], fail(l.name, "see `dmesg` for what hangs", "no answer in %s", time.Since(began).Round(time.Second)))
+}
+
+// Worst is the worst status of a list.
+func Worst(list []Finding) Status {
 	worst := OK
 	for _, f := range list {
-		if f.Level == Fail || f.Level == Warn && worst == OK {
-			worst = f.Level
+		if f.Status == Fail || f.Status == Warn && worst == OK {
+			worst = f.Status
 		}
 	}
 	return worst
 }
 
-// Print writes the table.
-func Print(w io.Writer, list []Finding) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range list {
-		if _, err := fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, f.What, f.Seen); err != nil {
-			return err
-		}
-	}
-	return t.Flush()
+func ok(name, format string, args ...any) Finding {
+	return Finding{Name: name, Status: OK, Found: fmt.Sprintf(format, args...)}
 }
 
-func ok(what, format string, args ...any) Finding {
-	return Finding{OK, what, fmt.Sprintf(format, args...)}
+func warn(name, advice, format string, args ...any) Finding {
+	return Finding{Name: name, Status: Warn, Found: fmt.Sprintf(format, args...), Advice: advice}
 }
 
-func warn(what, format string, args ...any) Finding {
-	return Finding{Warn, what, fmt.Sprintf(format, args...)}
-}
-
-func fail(what, format string, args ...any) Finding {
-	return Finding{Fail, what, fmt.Sprintf(format, args...)}
+func fail(name, advice, format string, args ...any) Finding {
+	return Finding{Name: name, Status: Fail, Found: fmt.Sprintf(format, args...), Advice: advice}
 }

@@ -1,18 +1,16 @@
 package check
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"context"
+	"errors"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/tarn-csi/tarn/pkg/run"
 )
 
 // packages says which Debian package brings a tool.
 var packages = map[string]string{
-	"zfs": "zfsutils-linux", "zpool": "zfsutils-linux",
+	"zfs": "zfsutils-linux", "zpool": "zfsutils-linux", "modprobe": "kmod",
 	"exportfs": "nfs-kernel-server", "mount.nfs": "nfs-common",
 	"iscsiadm":  "open-iscsi",
 	"mkfs.ext4": "e2fsprogs", "fsck.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
@@ -20,46 +18,53 @@ var packages = map[string]string{
 	"mount": "mount", "umount": "mount", "blkid": "util-linux",
 }
 
-func (c *Checker) tools(names ...string) []Finding {
-	var list []Finding
+// versions are the arguments with which a tool tells its version, one tool a
+// package. resize2fs tells it when it is given nothing to do. That of zfs is
+// compared with the module's.
+var versions = map[string][]string{
+	"modprobe": {"-V"}, "mount": {"-V"}, "mount.nfs": {"-V"}, "iscsiadm": {"--version"}, "mkfs.xfs": {"-V"}, "resize2fs": {},
+}
+
+// tools are the looks for tools that are needed.
+func (c *Checker) tools(names ...string) []look {
+	var list []look
 	for _, name := range names {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			list = append(list, fail("tool "+name, "is missing: install %s", packages[name]))
-			continue
-		}
-		list = append(list, ok("tool "+name, "%s", path))
+		list = append(list, look{"tool " + name, func(ctx context.Context, add func(...Finding)) { add(c.tool(ctx, name)) }})
 	}
 	return list
 }
 
-// module reports whether all of the modules are loaded, built in, or at least
-// there to be loaded.
-func (c *Checker) module(what string, names ...string) Finding {
-	for _, name := range names {
-		if _, err := os.Stat(filepath.Join(c.root, "sys/module", name)); err == nil {
-			continue
-		}
-		if c.available(name) {
-			continue
-		}
-		return fail(what, "kernel module %s is neither loaded nor installed: install the kernel's full module package", name)
+func (c *Checker) tool(ctx context.Context, name string) Finding {
+	what := "tool " + name
+	path, err := c.lookPath(name)
+	if err != nil {
+		return fail(what, "apt install "+packages[name], "missing")
 	}
-	return ok(what, "modules %s", strings.Join(names, ", "))
+	args, tells := versions[name]
+	if !tells {
+		return ok(what, "%s", path)
+	}
+	out, err := c.ask(ctx, name, args...)
+	if err != nil && run.ExitCode(err) < 0 {
+		return fail(what, "apt install --reinstall "+packages[name], "%s does not run: %v", path, err)
+	}
+	for line := range strings.Lines(out + "\n" + run.Stderr(err)) {
+		if strings.ContainsAny(line, "0123456789") {
+			return ok(what, "%s, %s", path, strings.TrimSpace(line))
+		}
+	}
+	return ok(what, "%s", path)
 }
 
-// available looks for the module in the running kernel's lists.
-func (c *Checker) available(name string) bool {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return false
-	}
-	release := string(bytes.TrimRight(u.Release[:], "\x00"))
-	for _, file := range []string{"modules.dep", "modules.builtin"} {
-		b, err := os.ReadFile(filepath.Join(c.root, "lib/modules", release, file))
-		if err == nil && bytes.Contains(b, []byte("/"+name+".ko")) {
-			return true
-		}
-	}
-	return false
+// ask runs a child that has a bound of its own.
+func (c *Checker) ask(ctx context.Context, tool string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := c.run.Run(ctx, run.Cmd{Tool: tool, Args: args})
+	return string(out), err
+}
+
+// late reports that a question was not answered in its time.
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
