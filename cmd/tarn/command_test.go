@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/tarn-csi/tarn/pkg/chap"
+	"github.com/tarn-csi/tarn/pkg/check"
 	csiv0 "github.com/tarn-csi/tarn/proto/csi/v0"
 )
 
@@ -69,6 +71,8 @@ func TestCommands(t *testing.T) {
 		{"serve --config=/nonexistent.yaml", 1, "tarn: read configuration"},
 		{"serve --mode=both", 1, "all, controller or node"},
 		{"serve --mode=node --node-address=192.0.2.1 --host-root=" + dir, 1, "tarn: --host-root " + dir + " is no root of a host"},
+		{"check --host-root=" + dir + " --mode=node", 1, "tarn: --host-root " + dir + " is no root of a host"},
+		{"check", 1, "tarn: no pool is configured"},
 		{"launch", 1, "tarn: unknown command"},
 		{"key --master-key-file=" + key + " Worker-1", 0, chap.NodeKey(parsed, "worker-1").Hex() + "\n"},
 		{"key --master-key-file=" + key + " worker_1", 1, "RFC 1123"},
@@ -97,5 +101,36 @@ func TestCommands(t *testing.T) {
 	}
 	if made, err := chap.ReadKey(other); err != nil || made.Hex() == master {
 		t.Errorf("no new key was made: %v", err)
+	}
+}
+
+// What is found on this machine is its own business; how it is told is not.
+func TestCheckTellsItsFindings(t *testing.T) {
+	t.Parallel()
+	args := []string{"check", "--mode=node", "--protocols=nfs", "--node-name=worker-1", "--state-dir=" + t.TempDir()}
+	raw, _ := command(t, append(args, "--json")...).Output()
+	var list []check.Finding
+	if err := json.Unmarshal(raw, &list); err != nil || len(list) < 5 {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	status := 0
+	for _, f := range list {
+		if f.Name == "" || f.Found == "" || (f.Advice == "") != (f.Status == check.OK) {
+			t.Errorf("%+v", f)
+		}
+		if f.Status == check.Fail {
+			status = 1
+		}
+		if strings.Contains(f.Name, "iscsi") || strings.HasPrefix(f.Name, "pool") {
+			t.Errorf("%s is not needed by a node over NFS", f.Name)
+		}
+	}
+	table := command(t, args...)
+	text, _ := table.Output()
+	if n := bytes.Count(text, []byte("\n")); n != len(list) {
+		t.Errorf("%d lines for %d findings\n%s", n, len(list), text)
+	}
+	if table.ProcessState.ExitCode() != status {
+		t.Errorf("it ended with %v", table.ProcessState)
 	}
 }

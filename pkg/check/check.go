@@ -44,12 +44,15 @@ type Finding struct {
 // The bounds of one look, and of one question to a child or a peer in it. A
 // child that not even SIGKILL ends is left behind after the grace.
 const (
-	lookTimeout  = 30 * time.Second
-	askTimeout   = 10 * time.Second
-	lookGrace    = 5 * time.Second
-	dialTimeout  = 3 * time.Second
-	settleWithin = 3 * time.Second
+	lookTimeout = 30 * time.Second
+	askTimeout  = 10 * time.Second
+	lookGrace   = 5 * time.Second
+	dialTimeout = 3 * time.Second
 )
+
+// settleTime is how long a publication may take from its property to its export.
+// An export that changes waits for the next second of the kernel's clock.
+const settleTime = 2 * time.Second
 
 // Runner starts children; *run.Runner is one.
 type Runner = zfs.Runner
@@ -86,7 +89,7 @@ func New(c config.Config, r Runner) *Checker {
 		addresses: interfaceAddresses,
 		clock:     kernelClock,
 		euid:      os.Geteuid,
-		patience:  lookTimeout, grace: lookGrace, settle: settleWithin,
+		patience:  lookTimeout, grace: lookGrace, settle: settleTime,
 	}
 }
 

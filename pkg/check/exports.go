@@ -23,12 +23,10 @@ import (
 func (c *Checker) exports(ctx context.Context, client *zfs.Client, p config.Pool, parent zfs.Dataset, add func(...Finding)) {
 	base, _ := parent.Value("mountpoint")
 	seen, err := c.compare(ctx, client, p, base)
-	// A volume that is published or unpublished just now is not at fault: what is
-	// wrong must be wrong twice.
-	for pause := 200 * time.Millisecond; err == nil && len(seen.missing) > 0 && pause < c.settle; pause *= 2 {
-		if !wait(ctx, pause) {
-			break
-		}
+	if err == nil && len(seen.missing) > 0 {
+		// A volume that is published or unpublished just now is not at fault: what is
+		// missing must stay so, and be wanted still.
+		wait(ctx, c.settle)
 		var again sight
 		if again, err = c.compare(ctx, client, p, base); err == nil {
 			again.keep(seen)
@@ -215,14 +213,12 @@ func (c *Checker) mountedAt() (map[string]string, error) {
 	return dirs, nil
 }
 
-// wait waits, or returns false at the end of ctx.
-func wait(ctx context.Context, d time.Duration) bool {
+// wait waits, until the end of ctx at most.
+func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }

@@ -4,6 +4,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tarn-csi/tarn/pkg/check"
 	"github.com/tarn-csi/tarn/pkg/config"
 	"github.com/tarn-csi/tarn/pkg/volume"
 )
@@ -101,6 +103,20 @@ func TestStorageClassIsOneThatTheDriverTakes(t *testing.T) {
 		if !slices.Contains(volume.KnownParameters(), key) {
 			t.Errorf("parameter %s is unknown", key)
 		}
+	}
+}
+
+// What `tarn check --json` prints is named, field by field.
+func TestFieldsOfFindingsAreNamed(t *testing.T) {
+	var listed, have []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllStringSubmatch(section(t, "Is this host well?"), -1) {
+		listed = append(listed, m[1])
+	}
+	for f := range reflect.TypeFor[check.Finding]().Fields() {
+		have = append(have, f.Tag.Get("json"))
+	}
+	if !slices.Equal(listed, have) {
+		t.Errorf("the README lists %q, a finding has %q", listed, have)
 	}
 }
 
