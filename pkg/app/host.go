@@ -15,7 +15,7 @@ func Look(c config.Config, log logrus.FieldLogger) (*volume.Service, error) {
 	if c.Mode == config.Node {
 		return nil, fault.New(fault.Invalid, "this is a command of the storage host, and mode is node: run it there")
 	}
-	if err := enter(c.HostRoot); err != nil {
+	if err := Enter(c.HostRoot); err != nil {
 		return nil, err
 	}
 	return newVolumes(c, nil, run.New(log), log, true)
