@@ -5,10 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,11 +16,12 @@ import (
 	"github.com/tarn-csi/tarn/test/harness"
 )
 
-// fewVolumes and manyVolumes are between which no call may become dearer; more
-// than these are what TARN_VOLUMES says.
+// fewVolumes and manyVolumes are between which no call may become dearer;
+// moreVolumes where the test may take long.
 const (
 	fewVolumes  = 10
 	manyVolumes = 50
+	moreVolumes = 2000
 	fillCallers = 16
 )
 
@@ -30,13 +29,9 @@ const (
 // undo them start, and what those read of ZFS, does not depend on what else is
 // in the pool.
 func TestCostDoesNotGrow(t *testing.T) {
-	many := manyVolumes
-	if s := os.Getenv("TARN_VOLUMES"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n <= fewVolumes {
-			t.Fatalf("TARN_VOLUMES is %q, and must be a number above %d", s, fewVolumes)
-		}
-		many = n
+	many := moreVolumes
+	if testing.Short() {
+		many = manyVolumes
 	}
 	t.Cleanup(func() { fill(t, 0, many, emptyOne) })
 	fill(t, 0, fewVolumes, fillOne)

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +37,12 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// fewSteps are enough for every change; each is some commands in an emulated
-// machine. More are what TARN_STEPS says.
-const fewSteps = 60
+// Few steps are enough for every change; each is some commands in an emulated
+// machine.
+const (
+	fewSteps  = 60
+	manySteps = 500
+)
 
 // stepsWanted also makes rapid try once, and spend little on a shorter way to a
 // failure, unless the command line says otherwise.
@@ -55,15 +57,10 @@ func stepsWanted(t *testing.T) int {
 			}
 		}
 	}
-	s := os.Getenv("TARN_STEPS")
-	if s == "" {
+	if testing.Short() {
 		return fewSteps
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		t.Fatalf("TARN_STEPS is %q, and must be a number above zero", s)
-	}
-	return n
+	return manySteps
 }
 
 // textBytes is how much of a zvol the tests use.
