@@ -163,7 +163,11 @@ func TestGuestQuickChanges(t *testing.T) {
 	_, v := w.dataset("v")
 	w.works(w.Ensure(t.Context(), v))
 	w.mountable("127.0.0.1", v)
-	for i := range 10 {
+	rounds := 10
+	if testing.Short() {
+		rounds = 3
+	}
+	for i := range rounds {
 		began := time.Now()
 		w.works(w.Ensure(t.Context(), w.without(v)))
 		w.works(w.Ensure(t.Context(), v))
@@ -197,7 +201,11 @@ func TestGuestServerRestart(t *testing.T) {
 // A dataset that is destroyed and made again under the same path.
 func TestGuestSamePathAnotherDataset(t *testing.T) {
 	w := guestWorld(t)
-	for range 5 {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for range rounds {
 		w.works(func() error {
 			w2 := *w
 			var err error
