@@ -74,7 +74,7 @@ func TestGuestReadOnly(t *testing.T) {
 
 func TestGuestC40CloneBesideItsSource(t *testing.T) {
 	g := newGuest(t)
-	for _, c := range []access.Capability{xfs(), ext4()} {
+	for _, c := range clones() {
 		a := g.disk(c, "")
 		must(t, a.stage())
 		must(t, a.publish(a.target("a"), false))

@@ -106,7 +106,7 @@ func TestGuestExpand(t *testing.T) {
 // and is mounted beside it: its log is replayed and it fills its disk.
 func TestGuestALargerCloneBesideItsSource(t *testing.T) {
 	g := newGuest(t)
-	for _, c := range []access.Capability{xfs(), ext4()} {
+	for _, c := range clones() {
 		a := g.disk(c, "")
 		must(t, a.stage())
 		must(t, a.publish(a.target("a"), false))
