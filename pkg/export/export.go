@@ -66,6 +66,15 @@ type Status struct {
 	Clients []string
 }
 
+// Other is an export that another instance, another tool or a person made.
+type Other struct {
+	// Name is how people know it: HOST:/PATH (nfs), or a target's name (iscsi).
+	Name string
+	// Source is the directory or device that it exports, as far as that can be
+	// told.
+	Source string
+}
+
 // Exporter brings the kernel's export tables to a wanted state. Its methods
 // may be called for different volumes at once; calls for one volume are
 // serialised by the caller.

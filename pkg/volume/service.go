@@ -36,6 +36,9 @@ type ZFS interface {
 	// Inventory lists everything below parent, whose it may be, with
 	// zfs.InventoryProperties and one command.
 	Inventory(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	// Holders returns the filesystems and zvols of every imported pool on which a
+	// user property is set, by its value, with one command.
+	Holders(ctx context.Context, property string) (map[string]string, error)
 }
 
 // Datasets reads and changes filesystems and zvols, and what both they and

@@ -45,6 +45,7 @@ type subject interface {
 	Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	SnapshotUses(ctx context.Context, parent string) ([]zfs.Dataset, error)
 	Inventory(ctx context.Context, parent string) ([]zfs.Dataset, error)
+	Holders(ctx context.Context, property string) (map[string]string, error)
 	Clone(ctx context.Context, snapshot string, s zfs.Spec) error
 	DestroyLater(ctx context.Context, snapshot string) error
 	Copy(ctx context.Context, snapshot string, s zfs.Spec) error

@@ -1,6 +1,7 @@
 package zfs
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -76,6 +77,19 @@ func (d Dataset) Own(name string) (string, bool) {
 }
 
 func (p Property) own() bool { return p.Source == "local" || p.Source == "received" }
+
+// OwnNames returns the names of the properties that are set on this very dataset
+// and begin with prefix, sorted.
+func (d Dataset) OwnNames(prefix string) []string {
+	var names []string
+	for name, p := range d.properties {
+		if strings.HasPrefix(name, prefix) && (p.own() || p.Source == unreadable) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Local returns a property that is set on this very dataset, on this host.
 func (d Dataset) Local(name string) (string, bool) {

@@ -44,6 +44,10 @@ func (c *Client) emptyFilesystem(ctx context.Context, d Dataset) (empty bool, er
 // name begins with a dot, so it is never taken for one.
 const probePrefix = ".untouched."
 
+// ProbeName reports that a component is the name of a zvol that LooksEmpty made,
+// and that outlived it.
+func ProbeName(component string) bool { return strings.HasPrefix(component, probePrefix) }
+
 // emptyVolume compares the zvol with a new one of the same size and block size
 // beside it. How much an untouched zvol refers to is no constant: it grows with
 // the sectors of the pool's disks (6 KiB at 512 bytes, 28 KiB at 4 KiB) and is

@@ -30,3 +30,19 @@ func (c *Client) Inventory(ctx context.Context, parent string) ([]Dataset, error
 	}
 	return slices.DeleteFunc(below(list, parent), func(d Dataset) bool { return d.Name == parent }), nil
 }
+
+// Holders returns the filesystems and zvols of every imported pool on which a
+// property is set, by its value. One command.
+func (c *Client) Holders(ctx context.Context, property string) (map[string]string, error) {
+	out, err := c.zfs(ctx, []string{"get", "-H", "-t", "filesystem,volume", "-s", "local,received", "-o", "name,value", property}, "")
+	if err != nil {
+		return nil, err
+	}
+	holders := map[string]string{}
+	for line := range strings.Lines(out) {
+		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); ok {
+			holders[value] = name
+		}
+	}
+	return holders, nil
+}

@@ -94,4 +94,20 @@ var useRules = []rule{
 		_, err = w.Inventory(w.Context(), w.at("none"))
 		w.fails(err, zfs.ErrNoParent)
 	}},
+	{"who has a property set is found in every pool", func(w *world) {
+		w.fs("v", "tarn:uuid=a value")
+		w.fs("v/below")
+		w.zvol("z", 16<<20, "tarn:uuid=b")
+		w.snap("v@s")
+		holders, err := w.Holders(w.Context(), "tarn:uuid")
+		w.works(err)
+		equal(w, "holder of a value", holders["a value"], w.at("v"))
+		equal(w, "holder of b", holders["b"], w.at("z"))
+		for value, name := range holders {
+			equal(w, "inherited: "+value, name == w.at("v/below"), false)
+		}
+		holders, err = w.Holders(w.Context(), "tarn:nobody")
+		w.works(err)
+		equal(w, "holders of nothing", len(holders), 0)
+	}},
 }

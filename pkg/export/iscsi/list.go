@@ -102,3 +102,54 @@ func (e *Exporter) Sessions(ctx context.Context, uuid string) ([]string, error) 
 	slices.Sort(list)
 	return list, nil
 }
+
+// Others lists the targets that are not of this instance, with the devices that
+// they map. It takes no lock, like List.
+func (e *Exporter) Others(ctx context.Context) ([]export.Other, error) {
+	t := e.tree(ctx)
+	targets, err := t.list(fabricDir, configfs.Directory, "")
+	if err != nil {
+		return nil, err
+	}
+	var list []export.Other
+	for _, d := range targets {
+		if _, ours := e.naming.UUID(d.Name); ours || !validInitiator(strings.ToLower(d.Name)) {
+			continue // discovery_auth is none, too
+		}
+		source, err := t.deviceOf(path.Join(fabricDir, d.Name))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, export.Other{Name: d.Name, Source: source})
+	}
+	return list, nil
+}
+
+// deviceOf returns the first device that a target maps, or "".
+func (t tree) deviceOf(target string) (string, error) {
+	groups, err := t.list(target, configfs.Directory, "tpgt_")
+	if err != nil {
+		return "", err
+	}
+	for _, g := range groups {
+		dir := path.Join(target, g.Name, "lun")
+		luns, err := t.list(dir, configfs.Directory, "lun_")
+		if err != nil {
+			return "", err
+		}
+		for _, l := range luns {
+			backstore, err := t.linkTarget(path.Join(dir, l.Name))
+			if err != nil {
+				return "", err
+			}
+			if backstore == "" {
+				continue
+			}
+			device, err := t.read(path.Join(backstore, "udev_path"))
+			if err != nil || device != "" {
+				return device, err
+			}
+		}
+	}
+	return "", nil
+}

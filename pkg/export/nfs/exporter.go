@@ -166,6 +166,36 @@ func (e *Exporter) List(context.Context) ([]export.Status, error) {
 	return list, nil
 }
 
+// Others lists what mountd grants that is in none of this instance's files.
+func (e *Exporter) Others(context.Context) ([]export.Other, error) {
+	// The table comes first: a file is written before its entries.
+	table, err := readEtab(e.paths.Etab)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(e.paths.ExportsDir, e.prefix()+"*"+suffix))
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]bool{}
+	for _, path := range files {
+		f, err := readFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		ours[f.source] = true
+	}
+	var list []export.Other
+	for source, hosts := range table {
+		for host := range hosts {
+			if !ours[source] {
+				list = append(list, export.Other{Name: hostPath(host, source), Source: source})
+			}
+		}
+	}
+	return list, nil
+}
+
 // Look implements export.Exporter.
 func (e *Exporter) Look(_ context.Context, uuid string) (export.Status, bool, error) {
 	table, err := readEtab(e.paths.Etab)

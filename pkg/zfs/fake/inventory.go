@@ -31,3 +31,18 @@ func (f *ZFS) Inventory(ctx context.Context, parent string) ([]zfs.Dataset, erro
 		return list, nil
 	})
 }
+
+// Holders implements volume.ZFS.
+func (f *ZFS) Holders(ctx context.Context, property string) (map[string]string, error) {
+	return do(ctx, f, "holders", "", func() (map[string]string, error) {
+		holders := map[string]string{}
+		for name, n := range f.nodes {
+			if v, ok := n.local[property]; ok && !n.snapshot {
+				holders[v] = name
+			} else if v, ok := n.received[property]; ok && !n.snapshot {
+				holders[v] = name
+			}
+		}
+		return holders, nil
+	})
+}

@@ -76,3 +76,13 @@ func (h *Host) StrayExport(like, uuid string) error {
 	name := base[:strings.LastIndexByte(base, '-')+1] + uuid + ".exports"
 	return os.WriteFile(filepath.Join(h.nfs.Paths().ExportsDir, name), raw, 0o644)
 }
+
+// ForeignExport is an export that a person made by hand: in the table alone.
+func (h *Host) ForeignExport(path, client string) error {
+	f, err := os.OpenFile(h.nfs.Paths().Etab, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s\t%s(ro,sync,no_subtree_check)\n", path, client)
+	return errors.Join(err, f.Close())
+}

@@ -123,6 +123,8 @@ func (f forgetful) Look(ctx context.Context, uuid string) (export.Status, bool, 
 
 func (f forgetful) Ready(ctx context.Context) error { return f.real().Ready(ctx) }
 
+func (f forgetful) Others(ctx context.Context) ([]export.Other, error) { return f.real().Others(ctx) }
+
 // LoseConfigfs is a reboot for LIO: no target is left, and the pool stays.
 func (h *Host) LoseConfigfs(ctx context.Context) error {
 	e := iscsi.New(iscsi.Config{FS: h.Configfs, Naming: h.Naming, LockPath: h.Dir("configfs.lock"), Log: Quiet(), Device: h.device})
