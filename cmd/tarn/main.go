@@ -23,7 +23,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(serveCommand(), checkCommand(), keyCommand(), versionCommand())
-	root.AddCommand(volumesCommand(), orphansCommand())
+	root.AddCommand(volumesCommand(), orphansCommand(), unpublishCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return

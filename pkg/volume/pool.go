@@ -14,6 +14,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/ident"
+	"github.com/tarn-csi/tarn/pkg/op"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
 
@@ -108,6 +109,22 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 	base, _ := d.Value("mountpoint")
 	s.mountParent(ctx, p, d, base)
 	return base, nil
+}
+
+// Open takes the pool of a volume, for a process that does one thing and then
+// Close. fault.Unavailable while another process serves it.
+func (s *Service) Open(ctx context.Context, volumeID string) error {
+	id, err := s.parse(volumeID)
+	if err != nil {
+		return err
+	}
+	return s.openPool(ctx, s.pools[id.Pool])
+}
+
+// openPool is open as an operation.
+func (s *Service) openPool(ctx context.Context, p *pool) error {
+	return s.ops.Do(ctx, op.Spec{What: "open pool", Keys: []string{"pool " + p.cfg.Name}, Group: "pool " + p.cfg.Name, Timeout: s.cfg.Operation, Detached: true},
+		func(ctx context.Context) error { return s.open(ctx, p) })
 }
 
 // readParent reads a parent that is this driver's, or nobody's yet.

@@ -206,3 +206,24 @@ func TestParentThatIsNotMounted(t *testing.T) {
 		})
 	}
 }
+
+// A process that does one thing takes the pool for that, and only if nobody has
+// it.
+func TestOpenIsExclusive(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	e.publish(to(v, nodeA))
+	cfg := e.cfg
+	cfg.Exporters = e.Exporters(storage.Quiet())
+	other, err := volume.New(cfg)
+	must(t, err)
+	wantKind(t, other.Open(t.Context(), v.ID), fault.Unavailable, "another process serves")
+	wantKind(t, other.Unpublish(t.Context(), v.ID, nodeA), fault.Unavailable)
+	wantKind(t, other.Open(t.Context(), "nopool/v"), fault.NotFound)
+	e.wantOpened("v 192.0.2.21 rw")
+	must(t, e.Close())
+	must(t, other.Open(t.Context(), v.ID))
+	must(t, other.Unpublish(t.Context(), v.ID, nodeA))
+	e.wantOpened()
+	must(t, other.Close())
+}

@@ -98,9 +98,7 @@ func (s *Service) Reconcile(ctx context.Context) error {
 // reconcilePool opens the pool and exports its published volumes, and adds all
 // its volumes to known, by uuid.
 func (s *Service) reconcilePool(ctx context.Context, p *pool, known map[string]*record) error {
-	err := s.ops.Do(ctx, op.Spec{What: "open pool", Keys: []string{"pool " + p.cfg.Name}, Group: "pool " + p.cfg.Name, Timeout: s.cfg.Operation, Detached: true},
-		func(ctx context.Context) error { return s.open(ctx, p) })
-	if err != nil {
+	if err := s.openPool(ctx, p); err != nil {
 		return err
 	}
 	p.index.begin()
