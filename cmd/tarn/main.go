@@ -23,7 +23,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	root.AddCommand(serveCommand(), checkCommand(), keyCommand(), versionCommand())
-	root.AddCommand(volumesCommand(), orphansCommand(), unpublishCommand())
+	root.AddCommand(volumesCommand(), orphansCommand(), unpublishCommand(), adoptCommand())
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return

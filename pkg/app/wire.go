@@ -36,6 +36,17 @@ type storageHost struct {
 	*release.Releaser
 }
 
+// hostDevices is volume.Devices on this machine.
+type hostDevices struct {
+	*release.Releaser
+	filesystems *mount.Filesystems
+}
+
+func (h hostDevices) Filesystem(ctx context.Context, device string) (fsType, what string, err error) {
+	c, err := h.filesystems.Probe(ctx, device)
+	return c.FSType, c.What, err
+}
+
 // newVolumes wires the storage host's side; a passive one only looks.
 func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus.FieldLogger, passive bool) (*volume.Service, error) {
 	client, err := zfs.New(runner, c.OperationTimeout)
@@ -85,6 +96,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 		Exporters:    exporters,
 		ZFS:          client,
 		Host:         storageHost{client, release.New(runner)},
+		Devices:      hostDevices{release.New(runner), mount.NewFilesystems(runner)},
 		Secrets:      chap.Store{Dir: filepath.Join(c.StateDir, "chap")},
 		Operation:    c.OperationTimeout,
 		Rest:         c.ReconcileInterval,

@@ -45,7 +45,7 @@ func newEnv(t *testing.T, change ...func(*volume.Config)) *env {
 			Name: "tank", Parent: parent, Addresses: []netip.Addr{netip.MustParseAddr(address)}, ISCSIPort: 3260, CHAP: chap.Derived,
 		}},
 		Naming: h.Naming, MasterKey: chap.Key(strings.Repeat("k", chap.KeySize)),
-		ZFS: pool, Host: pool, Secrets: chap.Store{Dir: h.Dir("chap")},
+		ZFS: pool, Host: pool, Devices: storage.Devices{Host: h}, Secrets: chap.Store{Dir: h.Dir("chap")},
 		Operation: 5 * time.Second, Rest: time.Minute, LockDir: h.Dir("run"), Log: storage.Quiet(),
 	}}
 	for _, c := range change {

@@ -121,6 +121,8 @@ type Config struct {
 	ZFS       ZFS
 	Host      Host
 	Secrets   SecretStore
+	// Devices is for Adopt alone.
+	Devices Devices
 	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
 	// deleted volume, once nothing else of it is left.
 	DeleteForeignSnapshots bool
