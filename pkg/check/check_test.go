@@ -135,6 +135,22 @@ func TestEachModeLooksAtWhatItNeeds(t *testing.T) {
 	}
 }
 
+// Two configured pools may share a pool, and its addresses.
+func TestNoLineIsToldTwice(t *testing.T) {
+	c := newWorld(t, storageFiles, tools{})
+	other := c.cfg.Pools[0]
+	other.Name, other.Parent, other.ISCSIPort = "fast", "tank/fast", 3261
+	c.cfg.Pools = append(c.cfg.Pools, other)
+	c.dial = func(context.Context, string, string) (net.Conn, error) { return nil, context.DeadlineExceeded }
+	list := c.Run(t.Context())
+	for _, f := range list {
+		named(t, list, f.Name)
+	}
+	for _, name := range []string{"pool tank", "parent tank/csi", "parent tank/fast", "portal 192.0.2.10:3261"} {
+		named(t, list, name)
+	}
+}
+
 func TestNotRootIsSaid(t *testing.T) {
 	c := newWorld(t, nil, nil)
 	want(t, c.user(), OK)

@@ -14,6 +14,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/export/configfs"
 	exportiscsi "github.com/tarn-csi/tarn/pkg/export/iscsi"
 	exportnfs "github.com/tarn-csi/tarn/pkg/export/nfs"
+	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/volume"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
@@ -100,7 +101,7 @@ func (c *Checker) compare(ctx context.Context, client *zfs.Client, p config.Pool
 	for _, err := range broken {
 		s.broken = append(s.broken, err.Error())
 	}
-	lookers := c.lookers(naming.Instance())
+	lookers := c.lookers(naming)
 	for _, w := range list {
 		s.wanted[w.Protocol]++
 		if w.Protocol == volume.NFS {
@@ -181,17 +182,16 @@ func (s sight) judge(protocol, pool, early string) Finding {
 }
 
 // lookers read the kernel's tables as the daemon does.
-func (c *Checker) lookers(instance string) map[string]looker {
+func (c *Checker) lookers(naming ident.Naming) map[string]looker {
 	if c.exported != nil {
 		return c.exported
 	}
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
-	naming, _ := c.cfg.Naming() //nolint:errcheck // the caller has asked
 	return map[string]looker{
 		volume.NFS: exportnfs.New(c.run, exportnfs.Paths{
 			ExportsDir: c.host.path("etc/exports.d"), Etab: c.host.path("var/lib/nfs/etab"), Proc: c.host.path("proc"),
-		}, instance, quiet),
+		}, naming.Instance(), quiet),
 		volume.ISCSI: exportiscsi.New(exportiscsi.Config{
 			FS: configfs.NewHost(c.host.path(configfsPath)), Naming: naming, LockPath: configfs.DefaultLockPath, Log: quiet,
 		}),

@@ -14,9 +14,10 @@ import (
 // pool looks at a pool from below to above: what is missing makes the rest
 // meaningless.
 func (c *Checker) pool(ctx context.Context, p config.Pool, add func(...Finding)) {
-	name, _, _ := strings.Cut(p.Parent, "/")
-	state := c.poolState(name)
-	add(state)
+	state := c.poolState(zpoolOf(p))
+	if c.first(p) {
+		add(state)
+	}
 	if state.Status == Fail {
 		return // a command would hang, or say the same
 	}
@@ -32,6 +33,18 @@ func (c *Checker) pool(ctx context.Context, p config.Pool, add func(...Finding))
 	}
 	add(c.keysLoaded(ctx, client, p.Parent, parent))
 	c.exports(ctx, client, p, parent, add)
+}
+
+// zpoolOf is the name of the pool that a configured pool lies in.
+func zpoolOf(p config.Pool) string {
+	name, _, _ := strings.Cut(p.Parent, "/")
+	return name
+}
+
+// first reports whether no pool that is configured before lies in the same one.
+func (c *Checker) first(p config.Pool) bool {
+	i := slices.IndexFunc(c.cfg.Pools, func(other config.Pool) bool { return zpoolOf(other) == zpoolOf(p) })
+	return i < 0 || c.cfg.Pools[i].Name == p.Name
 }
 
 // poolState reads the module's own statistics: no command, and no waiting for

@@ -35,20 +35,22 @@ func (c *Checker) portalLooks() []look {
 		portals = append(portals, portal{a, iscsiPort})
 	}
 	var list []look
-	seen := map[portal]bool{}
-	for _, p := range portals {
-		if seen[p] {
-			continue
+	seen := map[string]bool{}
+	once := func(l look) {
+		if !seen[l.name] {
+			list = append(list, l)
 		}
-		seen[p] = true
+		seen[l.name] = true
+	}
+	for _, p := range portals {
 		if c.cfg.Mode != config.Node {
-			list = append(list, c.plain("address "+p.address, func() Finding { return c.address(p.address) }))
+			once(c.plain("address "+p.address, func() Finding { return c.address(p.address) }))
 		}
 		if c.cfg.Serves("nfs") {
-			list = append(list, c.portal(p.address, nfsPort, "nfs"))
+			once(c.portal(p.address, nfsPort, "nfs"))
 		}
 		if c.cfg.Serves("iscsi") {
-			list = append(list, c.portal(p.address, p.iscsi, "iscsi"))
+			once(c.portal(p.address, p.iscsi, "iscsi"))
 		}
 	}
 	if len(list) == 0 {
