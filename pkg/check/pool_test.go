@@ -199,20 +199,29 @@ func TestISCSIExports(t *testing.T) {
 	want(t, named(t, look1(c), "exports of tank"), Fail, "configfs is not there")
 }
 
-// What is published while it is looked at is served a moment later.
+// What is published, or closed, while it is looked at is no fault: only what is
+// missing twice is.
 func TestAPublicationThatGoesOnIsNoFault(t *testing.T) {
-	c := newWorld(t, storageFiles, healthy(volumeText("a", uuidA, "iscsi", true)))
-	calls := 0
-	c.exported = map[string]looker{"iscsi": lookFunc(func() (export.Status, bool, error) {
-		calls++
-		return export.Status{Complete: true, Clients: []string{"iqn.2026-01.io.github.tarn-csi:tarn:node:worker-1"}}, calls > 1, nil
-	})}
-	want(t, named(t, look1(c), "iscsi exports of tank"), OK)
+	for name, there := range map[string]map[string][]bool{ // by volume, at the first look and at the second
+		"served a moment later":  {uuidA: {false, true}, uuidB: {true, true}},
+		"one after the other":    {uuidA: {false, true}, uuidB: {true, false}},
+		"closed after the first": {uuidA: {true, false}, uuidB: {true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newWorld(t, storageFiles, healthy(volumeText("a", uuidA, "iscsi", true)+volumeText("b", uuidB, "iscsi", true)))
+			looks := map[string]int{}
+			c.exported = map[string]looker{"iscsi": lookFunc(func(uuid string) (export.Status, bool, error) {
+				looks[uuid]++
+				return export.Status{Complete: true, Clients: []string{"iqn.2026-01.io.github.tarn-csi:tarn:node:worker-1"}}, there[uuid][looks[uuid]-1], nil
+			})}
+			want(t, named(t, look1(c), "iscsi exports of tank"), OK)
+		})
+	}
 }
 
-type lookFunc func() (export.Status, bool, error)
+type lookFunc func(uuid string) (export.Status, bool, error)
 
-func (f lookFunc) Look(context.Context, string) (export.Status, bool, error) { return f() }
+func (f lookFunc) Look(_ context.Context, uuid string) (export.Status, bool, error) { return f(uuid) }
 
 func TestBrokenPropertiesAreNamed(t *testing.T) {
 	broken := strings.Replace(volumeText("a", uuidA, "nfs", true), uuidA, "none", 1)
