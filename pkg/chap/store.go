@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/tarn-csi/tarn/pkg/file"
 )
 
 // Store keeps one root-only file a publication whose mode is Secrets.
@@ -28,18 +30,13 @@ func (s Store) Put(uuid, node string, c Credentials) error {
 	if err != nil {
 		return err
 	}
-	f, err := newFile(s.path(uuid, node))
-	if err != nil {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := file.Replace(s.path(uuid, node), raw, 0o600); err != nil {
 		return fmt.Errorf("keep a CHAP pair: %w", err)
 	}
-	defer f.Cleanup() //nolint:errcheck // nothing is left to do once it is renamed
-	if _, err := f.Write(raw); err != nil {
-		return fmt.Errorf("keep a CHAP pair: %w", err)
-	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
-		return fmt.Errorf("keep a CHAP pair: %w", err)
-	}
-	return syncDir(s.Dir)
+	return nil
 }
 
 // Get returns the kept pair, or false.
@@ -61,19 +58,7 @@ func (s Store) Get(uuid, node string) (Credentials, bool, error) {
 // Remove forgets a pair, and what a Put that was cut off left of it; none is a
 // success.
 func (s Store) Remove(uuid, node string) error {
-	path := s.path(uuid, node)
-	left, _ := filepath.Glob(unfinished(path) + "*")
-	for _, p := range append(left, path) {
-		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}
-
-// unfinished is how the names of files begin that are not yet path.
-func unfinished(path string) string {
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	return file.Remove(s.path(uuid, node))
 }
 
 // newFile begins a root-only file beside path, and never in TMPDIR, where a
@@ -84,15 +69,6 @@ func newFile(path string) (*renameio.PendingFile, error) {
 		return nil, err
 	}
 	return renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600))
-}
-
-// syncDir makes a new name last over a loss of power.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // CreateKey makes a new random key file, root-only, unless there is one. Two
@@ -121,7 +97,7 @@ func CreateKey(path string) (Key, error) {
 	if err := os.Link(pending.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make CHAP key: %w", err)
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := file.SyncDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	return ReadKey(path)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/file"
 )
 
 const uuid = "0123456789abcdef0123456789abcdef"
@@ -123,7 +124,7 @@ func TestRemoveTakesAlsoWhatAPutThatWasCutOffLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.Dir, "."+uuid+".worker-1.json4711"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(file.Unfinished(filepath.Join(s.Dir, uuid+".worker-1.json")), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Remove(uuid, "worker-1"); err != nil {

@@ -1,13 +1,14 @@
 package node
 
 import (
-	"errors"
-	"io/fs"
+	"context"
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/file"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // disk is every change that this package itself makes to the host's files.
@@ -29,53 +30,41 @@ type disk interface {
 
 type hostDisk struct{}
 
-func (hostDisk) write(name string, data []byte) error {
-	dir := filepath.Dir(name)
-	if err := renameio.WriteFile(name, data, 0o600, renameio.WithTempDir(dir)); err != nil {
-		return err
-	}
-	return syncDir(dir)
+func (hostDisk) write(name string, data []byte) error { return file.Replace(name, data, 0o600) }
+
+func (hostDisk) erase(name string) error { return file.Remove(name) }
+
+func (hostDisk) mkdir(path string) error {
+	return do("mkdir", func() error { return os.MkdirAll(path, 0o750) })
 }
 
-func (hostDisk) erase(name string) error {
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d hostDisk) mkfile(path string) error {
+	if err := d.mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(name))
-}
-
-// syncDir makes a rename or removal in dir survive a power loss.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-func (hostDisk) mkdir(path string) error { return os.MkdirAll(path, 0o750) }
-
-func (hostDisk) mkfile(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return do("mkfile", func() error {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o640)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
 }
 
 func (hostDisk) rmdir(path string) error {
-	if err := unix.Rmdir(path); err != nil {
+	if err := do("rmdir", func() error { return unix.Rmdir(path) }); err != nil {
 		return &os.PathError{Op: "rmdir", Path: path, Err: err}
 	}
 	return nil
 }
 
 func (hostDisk) rmfile(path string) error {
-	if err := unix.Unlink(path); err != nil {
+	if err := do("unlink", func() error { return unix.Unlink(path) }); err != nil {
 		return &os.PathError{Op: "unlink", Path: path, Err: err}
 	}
 	return nil
+}
+
+func do(what string, effect func() error) error {
+	return step.Do(context.Background(), step.File, what, effect)
 }

@@ -39,7 +39,7 @@ func (l ledger) open() error {
 		return fault.New(fault.Unavailable, "the state directory cannot be read: %w", err)
 	}
 	for _, e := range entries {
-		// renameio puts a dot in front of the final name.
+		// What is not finished has a dot in front of the final name.
 		if strings.HasPrefix(e.Name(), "."+stagePrefix) || strings.HasPrefix(e.Name(), "."+publishPrefix) {
 			if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fault.New(fault.Unavailable, "the state directory cannot be cleaned: %w", err)

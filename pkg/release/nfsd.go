@@ -2,6 +2,7 @@ package release
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 var (
@@ -77,12 +80,14 @@ func gone(err error) bool {
 }
 
 func write(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
+	return step.Do(context.Background(), step.File, "write "+filepath.Base(path), func() error {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(value)
+		return errors.Join(err, f.Close())
+	})
 }
 
 // holdsFile reports whether one of a client's states is on the device, and on

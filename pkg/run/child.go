@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // child is a Cmd that runs.
@@ -16,6 +18,7 @@ type child struct {
 	cmd    *exec.Cmd
 	stderr tail
 	done   func(error)
+	ended  func() // of its step
 }
 
 // start starts a child and lists it. The error is an *Error.
@@ -27,10 +30,16 @@ func (r *Runner) start(ctx context.Context, c Cmd, stdin io.Reader, stdout io.Wr
 	k.cmd.WaitDelay = pipeGrace
 	k.cmd.ExtraFiles = c.ExtraFiles
 	k.cmd.Stdin, k.cmd.Stdout, k.cmd.Stderr = stdin, stdout, &k.stderr
+	ended, err := step.Begin(ctx, step.Child, c.Tool+" "+c.mask(verb(c.Args)))
+	if err != nil {
+		return nil, c.notStarted(err)
+	}
+	k.ended = ended
 	k.done = r.Track(c.Tool, c.mask(verb(c.Args)), c.line())
 	if err := k.cmd.Start(); err != nil {
 		err = k.failed(ctx, err)
 		k.done(err)
+		k.ended()
 		return nil, err
 	}
 	return k, nil
@@ -50,6 +59,7 @@ func (k *child) wait(ctx context.Context) error {
 		err = k.failed(ctx, err)
 	}
 	k.done(err)
+	k.ended()
 	return err
 }
 

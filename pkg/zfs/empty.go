@@ -31,7 +31,7 @@ func (c *Client) emptyFilesystem(ctx context.Context, d Dataset) (empty bool, er
 			return false, err
 		}
 		defer func() { err = errors.Join(err, os.Remove(dir)) }()
-		if err := mount(d.Name, dir, serverMountFlags|unix.MS_RDONLY); err != nil {
+		if err := mount(ctx, d.Name, dir, serverMountFlags|unix.MS_RDONLY); err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)) }()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // serverMountFlags keep what a client stores from becoming a privilege on the
@@ -45,7 +47,7 @@ func (c *Client) Mount(ctx context.Context, dataset, dir string, atime bool) err
 	} else if mounted {
 		return &os.PathError{Op: "mount " + dataset + " (mounted at " + at + ") at", Path: dir, Err: unix.EBUSY}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := step.Do(ctx, step.File, "mkdir", func() error { return os.MkdirAll(dir, 0o755) }); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
@@ -59,11 +61,11 @@ func (c *Client) Mount(ctx context.Context, dataset, dir string, atime bool) err
 	if !atime {
 		flags |= unix.MS_NOATIME
 	}
-	return mount(dataset, dir, flags)
+	return mount(ctx, dataset, dir, flags)
 }
 
-func mount(dataset, dir string, flags uintptr) error {
-	err := unix.Mount(dataset, dir, "zfs", flags, "zfsutil")
+func mount(ctx context.Context, dataset, dir string, flags uintptr) error {
+	err := step.Do(ctx, step.Mount, "mount", func() error { return unix.Mount(dataset, dir, "zfs", flags, "zfsutil") })
 	if err == nil {
 		return nil
 	}
@@ -84,12 +86,12 @@ func mount(dataset, dir string, flags uintptr) error {
 // Remount gives what is mounted at dir the flags of Mount with that atime. `zfs
 // set atime=off` does it by itself, and `zfs set atime=on` does not: a remount
 // without any word about atime keeps what was (do_remount in fs/namespace.c).
-func (c *Client) Remount(_ context.Context, dir string, atime bool) error {
+func (c *Client) Remount(ctx context.Context, dir string, atime bool) error {
 	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | serverMountFlags | unix.MS_RELATIME)
 	if !atime {
 		flags = flags&^unix.MS_RELATIME | unix.MS_NOATIME
 	}
-	if err := unix.Mount("", dir, "", flags, ""); err != nil {
+	if err := step.Do(ctx, step.Mount, "remount", func() error { return unix.Mount("", dir, "", flags, "") }); err != nil {
 		return &os.PathError{Op: "remount", Path: dir, Err: err}
 	}
 	return nil
@@ -97,15 +99,16 @@ func (c *Client) Remount(_ context.Context, dir string, atime bool) error {
 
 // Unmount unmounts a filesystem by the system call and removes its empty
 // mount point. ErrBusy while something has it open.
-func (c *Client) Unmount(_ context.Context, dir string) error {
-	if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil {
+func (c *Client) Unmount(ctx context.Context, dir string) error {
+	if err := step.Do(ctx, step.Mount, "unmount", func() error { return unix.Unmount(dir, unix.UMOUNT_NOFOLLOW) }); err != nil {
 		if errors.Is(err, unix.EBUSY) {
 			return &causeError{cause: ErrBusy, err: &os.PathError{Op: "unmount", Path: dir, Err: err}}
 		}
 		return &os.PathError{Op: "unmount", Path: dir, Err: err}
 	}
 	// Never more than an empty directory: what lies under a mount is not ours.
-	if err := os.Remove(filepath.Clean(dir)); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+	err := step.Do(ctx, step.File, "rmdir", func() error { return os.Remove(filepath.Clean(dir)) })
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
 	return nil
@@ -120,7 +123,7 @@ var freshRoot = Root{Mode: 0o755}
 // SetRoot gives a mounted filesystem's root its owner and mode, as long as it
 // is how ZFS made it, or how an earlier SetRoot that was cut off left it: empty,
 // of root, 0755. A volume in use is left as its users have it.
-func (c *Client) SetRoot(_ context.Context, dir string, r Root) error {
+func (c *Client) SetRoot(ctx context.Context, dir string, r Root) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
@@ -133,10 +136,10 @@ func (c *Client) SetRoot(_ context.Context, dir string, r Root) error {
 	if err != nil || len(entries) > 0 {
 		return err
 	}
-	if err := os.Chown(dir, int(r.UID), int(r.GID)); err != nil {
+	if err := step.Do(ctx, step.File, "chown", func() error { return os.Chown(dir, int(r.UID), int(r.GID)) }); err != nil {
 		return err
 	}
-	return unix.Chmod(dir, r.Mode)
+	return step.Do(ctx, step.File, "chmod", func() error { return unix.Chmod(dir, r.Mode) })
 }
 
 // between reports that have lies on the way from a fresh root to the wanted

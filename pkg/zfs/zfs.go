@@ -16,6 +16,7 @@ import (
 	gozfs "github.com/mistifyio/go-zfs/v4"
 
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // killGrace is how long a go-zfs child may take to end after SIGTERM.
@@ -56,8 +57,13 @@ func (c *Client) viaLibrary(ctx context.Context, verb, name string, call func() 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	ended, err := step.Begin(ctx, step.Child, "zfs "+verb)
+	if err != nil {
+		return err
+	}
+	defer ended()
 	done := c.run.Track("zfs", verb, "zfs "+verb+" "+name)
-	err := call()
+	err = call()
 	done(err)
 	return classify(err, name)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/node"
+	"github.com/tarn-csi/tarn/pkg/step"
 	"github.com/tarn-csi/tarn/test/inprocess/storage"
 )
 
@@ -210,7 +211,12 @@ func (n *Node) readOnly(i mount.Info) bool {
 }
 
 // Alive implements node.Host.
-func (n *Node) Alive(_ context.Context, path string) error {
+func (n *Node) Alive(ctx context.Context, path string) error {
+	ended, err := step.Begin(ctx, step.Child, "stat")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, b, err := n.seen(path, false)
@@ -252,7 +258,12 @@ func (n *Node) Usage(ctx context.Context, path string) (node.Usage, error) {
 }
 
 // SetReadOnly implements node.Host.
-func (n *Node) SetReadOnly(_ context.Context, device string, readOnly bool) error {
+func (n *Node) SetReadOnly(ctx context.Context, device string, readOnly bool) error {
+	ended, err := step.Begin(ctx, step.Child, "blockdev")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sessionAt(device)

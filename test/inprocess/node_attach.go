@@ -12,6 +12,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/chap"
 	configfsfake "github.com/tarn-csi/tarn/pkg/export/configfs/fake"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // nfsClient attaches NFS exports: there is nothing to do, but it looks whether
@@ -54,7 +55,12 @@ type session struct {
 	readOnly bool
 }
 
-func (a initiator) Attach(_ context.Context, t attach.Target, c *chap.Credentials) (attach.Device, error) {
+func (a initiator) Attach(ctx context.Context, t attach.Target, c *chap.Credentials) (attach.Device, error) {
+	ended, err := step.Begin(ctx, step.Child, "iscsiadm login")
+	if err != nil {
+		return attach.Device{}, err
+	}
+	defer ended()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.sessions[t.IQN]; s != nil {
@@ -156,7 +162,12 @@ func (a initiator) Find(_ context.Context, t attach.Target) (attach.Device, bool
 
 // Detach logs out. The kernel lets it happen under a mounted disk; a driver must
 // not.
-func (a initiator) Detach(_ context.Context, t attach.Target) error {
+func (a initiator) Detach(ctx context.Context, t attach.Target) error {
+	ended, err := step.Begin(ctx, step.Child, "iscsiadm logout")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.sessions[t.IQN]
@@ -173,7 +184,12 @@ func (a initiator) Detach(_ context.Context, t attach.Target) error {
 }
 
 // Rescan asks the disk for its size.
-func (a initiator) Rescan(_ context.Context, t attach.Target) error {
+func (a initiator) Rescan(ctx context.Context, t attach.Target) error {
+	ended, err := step.Begin(ctx, step.Child, "rescan")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.sessions[t.IQN]

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount"
+	"github.com/tarn-csi/tarn/pkg/step"
 	"github.com/tarn-csi/tarn/test/inprocess/storage"
 )
 
@@ -23,7 +24,12 @@ func (f filesystems) disk(device string) (d *storage.Disk, readOnly bool, err er
 	return f.storage.Disk(at.Device), at.ReadOnly || s.readOnly, nil
 }
 
-func (f filesystems) Probe(_ context.Context, device string) (mount.Content, error) {
+func (f filesystems) Probe(ctx context.Context, device string) (mount.Content, error) {
+	ended, err := step.Begin(ctx, step.Child, "blkid")
+	if err != nil {
+		return mount.Content{}, err
+	}
+	defer ended()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, _, err := f.disk(device)
@@ -38,7 +44,12 @@ func (f filesystems) Probe(_ context.Context, device string) (mount.Content, err
 	return mount.Content{FSType: d.FSType(), What: "a filesystem of type " + d.FSType()}, nil
 }
 
-func (f filesystems) Format(_ context.Context, device, fsType string, _ []string, again bool) error {
+func (f filesystems) Format(ctx context.Context, device, fsType string, _ []string, again bool) error {
+	ended, err := step.Begin(ctx, step.Child, "mkfs")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, readOnly, err := f.disk(device)
@@ -68,7 +79,12 @@ func (f filesystems) unused(device string) error {
 	return nil
 }
 
-func (f filesystems) Check(_ context.Context, device, _ string) error {
+func (f filesystems) Check(ctx context.Context, device, _ string) error {
+	ended, err := step.Begin(ctx, step.Child, "fsck")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, _, err := f.disk(device); err != nil {
@@ -78,7 +94,12 @@ func (f filesystems) Check(_ context.Context, device, _ string) error {
 }
 
 // Grow makes a filesystem as large as the node knows its disk to be.
-func (f filesystems) Grow(_ context.Context, device, mountPath string) (bool, error) {
+func (f filesystems) Grow(ctx context.Context, device, mountPath string) (bool, error) {
+	ended, err := step.Begin(ctx, step.Child, "grow")
+	if err != nil {
+		return false, err
+	}
+	defer ended()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i, ok := f.top(mountPath)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/mount"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // Mounts implements node.Mounter.
@@ -47,6 +48,11 @@ func (n *Node) At(ctx context.Context, target string) ([]mount.Info, error) {
 
 // Mount implements node.Mounter.
 func (n *Node) Mount(ctx context.Context, source, target, fsType string, options, sensitive []string) error {
+	ended, err := step.Begin(ctx, step.Child, "mount")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -121,6 +127,11 @@ func (n *Node) add(i mount.Info, readOnly bool, b behind) {
 // file. A directory that is no mount shows what holds it, the node's own disk at
 // the end.
 func (n *Node) Bind(ctx context.Context, source, target string, readOnly bool) error {
+	ended, err := step.Begin(ctx, step.Child, "mount --bind")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -156,6 +167,11 @@ func (n *Node) Bind(ctx context.Context, source, target string, readOnly bool) e
 // Unmount implements node.Mounter. What is mounted below, or used, is busy; a
 // bind of the same filesystem elsewhere is no hindrance.
 func (n *Node) Unmount(ctx context.Context, target string) error {
+	ended, err := step.Begin(ctx, step.Child, "umount")
+	if err != nil {
+		return err
+	}
+	defer ended()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := ctx.Err(); err != nil {

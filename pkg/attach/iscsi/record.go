@@ -17,6 +17,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // interfaceName names the interface record that carries an initiator name. It
@@ -193,19 +194,25 @@ func replaceFile(path, temporary string, content []byte) error {
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Close())
+	err := change("write", func() error {
+		f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(content)
+		return errors.Join(err, f.Close())
+	})
 	if err == nil {
-		err = os.Rename(temporary, path)
+		err = change("rename", func() error { return os.Rename(temporary, path) })
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(temporary))
+		return errors.Join(err, os.RemoveAll(temporary))
 	}
 	return nil
+}
+
+func change(what string, effect func() error) error {
+	return step.Do(context.Background(), step.File, what+" node record", effect)
 }
 
 // deleteRecords removes every record of the target, and verifies that none is

@@ -1,6 +1,7 @@
 package configfs
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // Host is the configfs of this machine.
@@ -25,21 +28,21 @@ var _ FS = (*Host)(nil)
 
 // Mkdir implements FS.
 func (h *Host) Mkdir(p string) error {
-	return h.do("mkdir", p, func(full string) error { return unix.Mkdir(full, 0o755) })
+	return h.change("mkdir", p, func(full string) error { return unix.Mkdir(full, 0o755) })
 }
 
 // Rmdir implements FS.
-func (h *Host) Rmdir(p string) error { return h.do("rmdir", p, unix.Rmdir) }
+func (h *Host) Rmdir(p string) error { return h.change("rmdir", p, unix.Rmdir) }
 
 // Unlink implements FS.
-func (h *Host) Unlink(p string) error { return h.do("unlink", p, unix.Unlink) }
+func (h *Host) Unlink(p string) error { return h.change("unlink", p, unix.Unlink) }
 
 // Symlink implements FS.
 func (h *Host) Symlink(target, p string) error {
 	if !fs.ValidPath(target) {
 		return &fs.PathError{Op: "symlink", Path: target, Err: unix.EINVAL}
 	}
-	return h.do("symlink", p, func(full string) error {
+	return h.change("symlink", p, func(full string) error {
 		return unix.Symlink(filepath.Join(h.root, target), full)
 	})
 }
@@ -50,7 +53,7 @@ func (h *Host) Write(p, value string) error {
 	if err := CheckValue(value); err != nil {
 		return &fs.PathError{Op: "write", Path: filepath.Join(h.root, p), Err: err}
 	}
-	return h.do("write", p, func(full string) error {
+	return h.change("write", p, func(full string) error {
 		fd, err := unix.Open(full, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -126,6 +129,13 @@ func (h *Host) resolve(dir, target string) string {
 		return path.Clean(rest)
 	}
 	return path.Join(dir, target)
+}
+
+// change is do for what changes something.
+func (h *Host) change(op, p string, call func(full string) error) error {
+	return h.do(op, p, func(full string) error {
+		return step.Do(context.Background(), step.Configfs, op+" "+path.Base(p), func() error { return call(full) })
+	})
 }
 
 // do runs one system call on the full path, again when a signal cut it off,

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/google/renameio/v2"
 	"github.com/sirupsen/logrus"
 
 	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/file"
 	"github.com/tarn-csi/tarn/pkg/run"
 )
 
@@ -118,7 +118,7 @@ func (e *Exporter) close(ctx context.Context, uuid, source string) error {
 	}
 	if before.source == "" {
 		// Nobody knows any more what it exported.
-		if err := os.Remove(path); err != nil {
+		if err := file.Remove(path); err != nil {
 			return err
 		}
 		if err := e.commit(ctx, &job{reread: true}); err != nil {
@@ -137,10 +137,7 @@ func (e *Exporter) close(ctx context.Context, uuid, source string) error {
 			return err
 		}
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return file.Remove(path)
 }
 
 // List implements export.Exporter.
@@ -236,7 +233,7 @@ func (e *Exporter) writeFile(path string, f exportFile) error {
 		return err
 	}
 	// A temporary name that does not end in .exports is not read (exports(5)).
-	if err := renameio.WriteFile(path, []byte(text), 0o644); err != nil {
+	if err := file.Replace(path, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

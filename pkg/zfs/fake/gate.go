@@ -2,8 +2,10 @@ package fake
 
 import (
 	"context"
+	"strings"
 	"sync"
 
+	"github.com/tarn-csi/tarn/pkg/step"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
 
@@ -114,8 +116,27 @@ var commands = map[string]bool{
 	"create": true, "destroy": true, "set": true, "inherit": true, "rename": true,
 }
 
+// begin is the step that the call is where it is real.
+func begin(ctx context.Context, verb string) (ended func(), err error) {
+	switch {
+	case commands[verb]:
+		return step.Begin(ctx, step.Child, "zfs "+verb)
+	case strings.HasSuffix(verb, "mount"):
+		return step.Begin(ctx, step.Mount, verb)
+	case verb == "setroot", verb == "release":
+		return step.Begin(ctx, step.File, verb)
+	}
+	return func() {}, nil
+}
+
 // do runs one call under the lock, after its faults.
 func do[T any](ctx context.Context, f *ZFS, verb, name string, call func() (T, error)) (T, error) {
+	ended, err := begin(ctx, verb)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer ended()
 	result, err := pass(ctx, f, verb, name, call)
 	f.gate.mu.Lock()
 	observe := f.gate.observe

@@ -1,11 +1,14 @@
 package fake
 
 import (
+	"context"
 	"io/fs"
+	"path"
 	"sync"
 	"syscall"
 
 	"github.com/tarn-csi/tarn/pkg/export/configfs"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // Op is one operation on a configfs; reads count too.
@@ -99,12 +102,25 @@ func (i *Injector) do(name, path string, call func() error) error {
 	if err != nil {
 		err = &fs.PathError{Op: name, Path: path, Err: err}
 	} else {
-		err = call()
+		err = i.effect(name, path, call)
 	}
 	if observe != nil {
 		observe(Op{Name: name, Path: path, Err: err})
 	}
 	return err
+}
+
+// effect is a step, as on the kernel's configfs, unless it is only a look.
+func (i *Injector) effect(name, p string, call func() error) error {
+	if name == "read" || name == "list" {
+		return call()
+	}
+	ended, err := step.Begin(context.Background(), step.Configfs, name+" "+path.Base(p))
+	if err != nil {
+		return &fs.PathError{Op: name, Path: p, Err: err}
+	}
+	defer ended()
+	return call()
 }
 
 // Mkdir implements configfs.FS.

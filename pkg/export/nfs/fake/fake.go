@@ -17,6 +17,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/export/nfs"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/pkg/step"
 )
 
 // Host is a storage host whose files lie below a directory. It is safe for
@@ -134,6 +135,11 @@ func (h *Host) Run(ctx context.Context, c run.Cmd) ([]byte, error) {
 	if c.Tool != "exportfs" {
 		return nil, &run.Error{Line: line, Code: -1, Err: errors.New("executable file not found in $PATH")}
 	}
+	ended, err := step.Begin(ctx, step.Child, c.Tool)
+	if err != nil {
+		return nil, &run.Error{Line: line, Code: -1, Err: err}
+	}
+	defer ended()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls = append(h.calls, line)
