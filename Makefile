@@ -29,7 +29,7 @@ test: unit guest reboot ## All tests: on this machine, and on real kernels in vi
 unit: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
 unit: ## Tests that need neither root nor a virtual machine, with the race detector
 	$(GO) test -race ./...
-	CGO_ENABLED=0 $(GO) test -tags faults ./test/faults/steps
+	CGO_ENABLED=0 $(GO) test -tags faults ./pkg/step ./test/faults/steps
 
 .PHONY: guest
 guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine: each package's contract, and the built daemon
