@@ -33,6 +33,7 @@ type kernel struct {
 	luns       map[string]*lun    // by IQN
 	sessions   map[string]*device // by IQN
 	records    map[string]string  // node records: initiators by IQN
+	revived    chan struct{}      // closed when the stuck servers answer
 	exports    map[string]*export // by SERVER:/SHARE
 	busy       map[string]bool    // by mount point
 	lazy       bool               // an unmount says yes and does nothing
@@ -116,7 +117,7 @@ func newKernel(t testing.TB) *kernel {
 	k := &kernel{
 		t: t, dir: t.TempDir(), boot: "boot-1", nextID: 100, nextMinor: 16,
 		nodes: map[int]number{}, supers: map[number]*super{}, luns: map[string]*lun{},
-		sessions: map[string]*device{}, exports: map[string]*export{}, busy: map[string]bool{}, records: map[string]string{},
+		sessions: map[string]*device{}, exports: map[string]*export{}, busy: map[string]bool{}, records: map[string]string{}, revived: make(chan struct{}),
 	}
 	if err := os.MkdirAll(filepath.Join(k.dir, "dev"), 0o755); err != nil {
 		t.Fatal(err)

@@ -126,7 +126,7 @@ func (a initiator) DetachOrphan(ctx context.Context, iqn, initiator string) (rem
 				return fault.New(fault.Precondition, "the disk is used")
 			case d.stuck:
 				a.mu.Unlock()
-				<-ctx.Done()
+				<-a.revived // SIGKILL does not end it
 				a.mu.Lock()
 				return fmt.Errorf("iscsiadm: %w", ctx.Err())
 			}

@@ -159,10 +159,13 @@ func (s *Service) claimed() (map[string]bool, error) {
 }
 
 // sweepOne removes one orphan, under the lock that a stage of its target takes.
-func (s *Service) sweepOne(ctx context.Context, o orphan) {
+// The sweep goes on after orphanTimeout even when a tool cannot be killed; the
+// operation then keeps the target until the tool has ended.
+func (s *Service) sweepOne(all context.Context, o orphan) {
+	ctx, cancel := context.WithTimeout(all, s.orphanTimeout)
+	defer cancel()
 	err := s.Operations.Do(ctx, op.Spec{
-		What: "sweep", Keys: targetKeys(o.IQN), Group: "orphans at " + o.Server,
-		Timeout: s.orphanTimeout, Background: true,
+		What: "sweep", Keys: targetKeys(o.IQN), Group: "orphans at " + o.Server, Background: true,
 	}, func(ctx context.Context) error {
 		claimed, err := s.claimed()
 		if err != nil || claimed[o.IQN] {
@@ -176,7 +179,7 @@ func (s *Service) sweepOne(ctx context.Context, o orphan) {
 		return err
 	})
 	switch {
-	case err == nil, errors.Is(err, fault.Busy), ctx.Err() != nil:
+	case err == nil, errors.Is(err, fault.Busy), all.Err() != nil:
 		return
 	case s.left.tell(o.IQN, fault.Kind(err)):
 		s.Log.WithError(err).WithField("target", o.IQN).Warn("what is left of a volume that is not staged stays")

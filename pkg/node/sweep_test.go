@@ -155,9 +155,11 @@ func TestSweepDoesNotRaceWithAStage(t *testing.T) {
 	list, err := initiator{e.kernel}.Attachments(ctx)
 	must(t, err)
 	e.s.sweepOne(ctx, orphan{list[0], initiator{e.kernel}})
+	e.mu.Lock()
 	if e.sessions[v.iqn] == nil {
 		t.Error("the session was taken from under a stage")
 	}
+	e.mu.Unlock()
 	if strings.Contains(e.log.String(), "stays") {
 		t.Errorf("a stage is no leftover: %s", e.log.String())
 	}
@@ -165,8 +167,8 @@ func TestSweepDoesNotRaceWithAStage(t *testing.T) {
 	if err := <-staged; err == nil {
 		t.Error("the stage did not hang")
 	}
-	v.lun.hang = false
 	machine.Eventually(t, "its end", func() bool { return !e.s.Operations.Held("target " + v.iqn) })
+	v.lun.hang = false
 	must(t, e.stage(v.stageRequest()))
 	e.s.sweepOne(context.Background(), orphan{list[0], initiator{e.kernel}})
 	if e.sessions[v.iqn] == nil {
@@ -197,11 +199,13 @@ func TestSweepIsBounded(t *testing.T) {
 	if e.sessions[fine.iqn] != nil {
 		t.Error("an orphan was held up by others")
 	}
+	if n := len(e.s.Operations.Running()); n != len(stuck) {
+		t.Errorf("%d operations keep their targets, want %d", n, len(stuck))
+	}
 	e.s.orphanTimeout = 10 * time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	swept := make(chan error, 1)
 	go func() { swept <- e.s.Sweep(ctx) }()
-	machine.Eventually(t, "a sweep", func() bool { return len(e.s.Operations.Running()) > 0 })
 	must(t, e.stage(fine.stageRequest()))
 	begin = time.Now()
 	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
@@ -214,6 +218,8 @@ func TestSweepIsBounded(t *testing.T) {
 	if err := <-swept; err != nil {
 		t.Error(err)
 	}
+	close(e.revived)
+	machine.Eventually(t, "the end of what was stuck", func() bool { return len(e.s.Operations.Running()) == 0 })
 }
 
 // Without the records nothing is an orphan.

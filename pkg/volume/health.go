@@ -257,7 +257,7 @@ func (s *Service) poolSight(ctx context.Context, p *pool) (v sight, away *Condit
 		return v, &Condition{Inaccessible, PoolUnavailable, fmt.Sprintf("pool %s is not imported: import it", name)}, nil
 	case err != nil:
 		return v, nil, fmt.Errorf("read the state of pool %s: %w", name, err)
-	case state == "SUSPENDED":
+	case state == zfs.Suspended:
 		return v, &Condition{Inaccessible, PoolSuspended, fmt.Sprintf("pool %s is suspended: see `zpool status %s`, and bring its disks back and run `zpool clear %s`", name, name, name)}, nil
 	case state == "DEGRADED":
 		v.pool = &Condition{Degraded, PoolDegraded, fmt.Sprintf("pool %s is degraded: see `zpool status %s`", name, name)}

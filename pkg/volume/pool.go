@@ -129,6 +129,10 @@ func (s *Service) openPool(ctx context.Context, p *pool) error {
 
 // readParent reads a parent that is this driver's, or nobody's yet.
 func (s *Service) readParent(ctx context.Context, p *pool) (d zfs.Dataset, marked bool, err error) {
+	// Of a suspended pool a command may never end.
+	if state, err := s.cfg.Host.PoolState(ctx, p.cfg.Parent); err == nil && state == zfs.Suspended {
+		return d, false, fault.New(fault.Unavailable, "pool %q is suspended, since its devices failed: repair them and run `zpool clear`", p.cfg.Name)
+	}
 	d, err = s.cfg.ZFS.Get(ctx, p.cfg.Parent)
 	if err != nil {
 		return d, false, fault.New(fault.Unavailable, "pool %q: %w: import the pool, or make the parent dataset with `zfs create %s`", p.cfg.Name, err, p.cfg.Parent)

@@ -3,6 +3,9 @@ package volume
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,17 +17,27 @@ import (
 	"github.com/tarn-csi/tarn/pkg/op"
 )
 
-// startInterval is the pace of Run until everything is up; then Config.Rest is,
-// as a safety net.
+// startInterval is the pace of Run until everything is up, at first; then
+// Config.Rest is, as a safety net.
 const startInterval = time.Second
 
 const (
+	// maxRetry is the slowest pace until everything is up: each round lists every
+	// pool that is.
+	maxRetry = 15 * time.Second
+	// watchInterval is how often the states of the pools are looked at, which
+	// starts no command.
+	watchInterval = time.Second
+
 	// reconcileWait is how long an RPC and a reconcile wait for each other on
 	// one volume.
 	reconcileWait = 5 * time.Second
 	// reconcileTimeout bounds the work on one volume, such as the wait for a
 	// zvol whose key is not loaded.
 	reconcileTimeout = 20 * time.Second
+	// reconcileGrace is how long an operation may take to notice that its time is
+	// over, before the round goes on without it.
+	reconcileGrace = 2 * time.Second
 	// reconcileWorkers is how many volumes are worked on at once, so that one
 	// that waits does not delay the others.
 	reconcileWorkers = 8
@@ -32,26 +45,66 @@ const (
 
 // Run opens the pools and keeps the kernel's exports equal to the
 // publications, until ctx ends. A pool that is not there does not stop the
-// others.
+// others; one that is imported, or answers again, is worked on within a second.
 func (s *Service) Run(ctx context.Context) {
+	retry := startInterval
 	for {
+		seen := s.poolStates(ctx)
 		err := s.Reconcile(ctx)
 		s.mu.Lock()
 		s.started, s.notReady = true, err
 		s.mu.Unlock()
 		pause := s.cfg.Rest
-		if err != nil {
+		if s.told.news("reconcile", err) {
 			s.cfg.Log.WithError(err).Warn("not everything is up")
-			pause = startInterval
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if err != nil {
+			pause = min(retry, pause)
+			retry = min(2*retry, maxRetry)
+		} else {
+			retry = startInterval
+		}
+		changed, ended := s.rest(ctx, pause, seen)
+		if ended {
 			return
 		}
+		if changed {
+			retry = startInterval
+		}
 	}
+}
+
+// rest waits, until a pool comes, goes or changes its state.
+func (s *Service) rest(ctx context.Context, pause time.Duration, seen string) (changed, ended bool) {
+	end := time.NewTimer(pause)
+	defer end.Stop()
+	look := time.NewTicker(watchInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if s.poolStates(ctx) != seen {
+				return true, false
+			}
+		case <-end.C:
+			return false, false
+		case <-ctx.Done():
+			return false, true
+		}
+	}
+}
+
+// poolStates is what the kernel shows of every pool, without asking one.
+func (s *Service) poolStates(ctx context.Context) string {
+	var all strings.Builder
+	for _, name := range s.order {
+		state, err := s.cfg.Host.PoolState(ctx, s.pools[name].cfg.Parent)
+		if err != nil {
+			state = "none"
+		}
+		all.WriteString(name + "=" + state + " ")
+	}
+	return all.String()
 }
 
 // Ready reports why not every pool can be used, from the last look of Run; it
@@ -76,46 +129,61 @@ func (s *Service) Reconcile(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	known := map[string]*record{}
-	complete := true
 	s.touched.reset()
 	s.published.beginListing()
+	known := map[string]*record{}
+	complete := true
+	var mu sync.Mutex
+	var group sync.WaitGroup
 	for _, name := range s.order {
-		if err := s.reconcilePool(ctx, s.pools[name], known); err != nil {
-			errs = append(errs, err)
-			complete = false
-		}
+		group.Go(func() {
+			records, err := s.reconcilePool(ctx, s.pools[name])
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				complete = false
+			}
+			for _, r := range records {
+				known[r.uuid] = r
+			}
+		})
 	}
-	// Exports of volumes that are gone can be told from those of a pool that
-	// is not imported only when every pool was read.
+	group.Wait()
 	if complete {
 		s.published.forget(func(uuid string) bool { return known[uuid] != nil })
-		s.removeStray(ctx, known)
 	}
+	s.removeStray(ctx, known, complete)
+	s.reportForeign(ctx)
+	slices.SortFunc(errs, func(x, y error) int { return strings.Compare(x.Error(), y.Error()) })
 	return errors.Join(errs...)
 }
 
-// reconcilePool opens the pool and exports its published volumes, and adds all
-// its volumes to known, by uuid.
-func (s *Service) reconcilePool(ctx context.Context, p *pool, known map[string]*record) error {
-	if err := s.openPool(ctx, p); err != nil {
-		return err
+// reconcilePool opens the pool and exports its published volumes. It returns all
+// its volumes, also beside an error once they were read. A pool that does not
+// answer holds it up for as long as one command may take.
+func (s *Service) reconcilePool(ctx context.Context, p *pool) ([]*record, error) {
+	one, cancel := context.WithTimeout(ctx, s.cfg.Operation)
+	defer cancel()
+	if err := s.openPool(one, p); err != nil {
+		return nil, s.silent(p, err)
 	}
 	p.index.begin()
-	records, err := s.records(ctx, p.cfg.Name)
+	records, err := s.records(one, p.cfg.Name)
 	if err != nil {
-		return err
+		return nil, s.silent(p, err)
 	}
-	hidden, err := s.readIndex(ctx, p, records)
+	hidden, err := s.readIndex(one, p, records)
 	if err != nil {
-		return err
+		return records, s.silent(p, err)
 	}
 	var group errgroup.Group
 	group.SetLimit(reconcileWorkers)
 	for _, r := range records {
-		known[r.uuid] = r
 		if r.err != nil {
-			s.log(r.id).WithError(r.err).Error("a volume is not usable")
+			if s.told.news(r.id.String(), r.err) {
+				s.log(r.id).WithError(r.err).Error("a volume is not usable")
+			}
 			continue
 		}
 		// One that is remembered as published lost its publications otherwise
@@ -124,26 +192,37 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, known map[string]*
 			continue
 		}
 		group.Go(func() error {
-			if err := s.reconcileVolume(ctx, r); err != nil {
+			err := s.reconcileVolume(ctx, r)
+			if s.told.news(r.id.String(), err) {
 				s.log(r.id).WithError(err).Error("a published volume is not exported")
 			}
 			return nil // one broken volume does not stop the rest
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return records, err
 	}
 	s.sweep(ctx, p, hidden)
-	return nil
+	return records, nil
+}
+
+// silent makes a pool that did not answer in time unusable until it was opened
+// again, so that no call waits for it.
+func (s *Service) silent(p *pool, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, fault.Busy) {
+		return err
+	}
+	err = fault.New(fault.Unavailable, "pool %q does not answer: see `zpool status` and the running commands: %w", p.cfg.Name, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	return err
 }
 
 // reconcileVolume brings one volume's export to what ZFS says. r is what the
 // listing said; it is read again if an RPC worked on the volume since.
 func (s *Service) reconcileVolume(ctx context.Context, r *record) error {
-	return s.ops.Do(ctx, op.Spec{
-		What: "reconcile", Keys: []string{r.id.String()}, Group: "pool " + r.id.Pool,
-		Detached: true, Timeout: reconcileTimeout, Wait: reconcileWait, Background: true,
-	}, func(ctx context.Context) error {
+	return s.inBackground(ctx, "reconcile", r.id.String(), "pool "+r.id.Pool, func(ctx context.Context) error {
 		p, err := s.pool(r.id.Pool)
 		if err != nil {
 			return err
@@ -162,26 +241,46 @@ func (s *Service) reconcileVolume(ctx context.Context, r *record) error {
 	})
 }
 
+// inBackground runs fn as the driver's own operation, which calls wait for a
+// little. It returns in time even when a command does not end; the operation then
+// keeps its key.
+func (s *Service) inBackground(ctx context.Context, what, key, group string, fn func(context.Context) error) error {
+	timeout := min(reconcileTimeout, s.cfg.Operation)
+	ctx, cancel := context.WithTimeout(ctx, reconcileWait+timeout+reconcileGrace)
+	defer cancel()
+	return s.ops.Do(ctx, op.Spec{
+		What: what, Keys: []string{key}, Group: group,
+		Detached: true, Timeout: timeout, Wait: reconcileWait, Background: true,
+	}, fn)
+}
+
 // removeStray takes down exports of this instance that belong to no volume, or
-// to one without publications.
-func (s *Service) removeStray(ctx context.Context, known map[string]*record) {
+// to one without publications. Those of volumes that are gone can be told from
+// those of a pool that is not imported only when every pool was read.
+func (s *Service) removeStray(ctx context.Context, known map[string]*record, complete bool) {
 	for _, protocol := range s.Protocols() {
 		e := s.cfg.Exporters[protocol]
 		list, err := e.List(ctx)
 		if err != nil {
-			s.cfg.Log.WithError(err).WithField("protocol", protocol).Error("the kernel's exports cannot be read")
+			if s.told.news("list "+protocol, err) {
+				s.cfg.Log.WithError(err).WithField("protocol", protocol).Error("the kernel's exports cannot be read")
+			}
 			continue
 		}
 		for _, st := range list {
-			if s.published.has(st.UUID) || known[st.UUID] != nil && known[st.UUID].err != nil {
+			r := known[st.UUID]
+			// One that was published when it was listed is its own reconcile's.
+			if s.published.has(st.UUID) || r == nil && !complete || r != nil && (r.err != nil || len(r.publications) > 0) {
 				continue
 			}
 			entry := s.cfg.Log.WithFields(logrus.Fields{"protocol": protocol, "uuid": st.UUID})
-			if err := s.removeExport(ctx, e, st.UUID, known); err != nil {
+			err := s.removeExport(ctx, e, st.UUID, known)
+			switch {
+			case err == nil:
+				entry.Warn("removed an export that no volume wants")
+			case s.told.news("export "+st.UUID, err):
 				entry.WithError(err).Error("an export that no volume wants could not be removed")
-				continue
 			}
-			entry.Warn("removed an export that no volume wants")
 		}
 	}
 }
@@ -192,10 +291,7 @@ func (s *Service) removeExport(ctx context.Context, e export.Exporter, uuid stri
 	if r := known[uuid]; r != nil {
 		key = r.id.String()
 	}
-	return s.ops.Do(ctx, op.Spec{
-		What: "remove stray export", Keys: []string{key},
-		Detached: true, Timeout: reconcileTimeout, Wait: reconcileWait, Background: true,
-	}, func(ctx context.Context) error {
+	return s.inBackground(ctx, "remove stray export", key, "", func(ctx context.Context) error {
 		if s.published.has(uuid) {
 			return nil
 		}

@@ -67,11 +67,15 @@ func TestReconcileRemovesStrays(t *testing.T) {
 	})
 }
 
-// While a pool is away, an export may be one of its volumes', and stays.
-func TestStraysStayWhileAPoolIsAway(t *testing.T) {
+// While a pool is away, an export of no volume that is known may be one of its
+// volumes', and stays; that of a volume which is known and not published goes.
+func TestStraysWhileAPoolIsAway(t *testing.T) {
 	e := newEnv(t)
 	e.publish(to(e.create(request("v", "nfs")), nodeA))
-	must(t, e.ZFS().Inherit(t.Context(), parent+"/v", "tarn:node.worker-a"))
+	e.publish(to(e.create(request("w", "nfs")), nodeA))
+	must(t, e.ZFS().Inherit(t.Context(), parent+"/w", "tarn:node.worker-a"))
+	must(t, e.ZFS().UnmountByHand(parent+"/v"))
+	must(t, e.ZFS().Destroy(t.Context(), parent+"/v"))
 	second(&e.cfg)
 	e.start()
 	e.wantOpened("v 192.0.2.21 rw")

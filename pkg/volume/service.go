@@ -172,6 +172,8 @@ type Service struct {
 
 	published published
 	touched   touched
+	told      told
+	foreign   foreign
 
 	// stopping ends when copies are to be cut off.
 	stopping context.Context

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/ident"
-	"github.com/tarn-csi/tarn/pkg/op"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
 
@@ -57,12 +56,12 @@ func (s *Service) sweep(ctx context.Context, p *pool, own []hidden) {
 			continue
 		}
 		err := s.endHidden(ctx, p, h)
-		if err != nil && !errors.Is(err, fault.Busy) {
+		if !errors.Is(err, fault.Busy) && s.told.news(h.name, err) {
 			s.log(h.volume).WithError(err).WithField("snapshot", h.name).Warn("a snapshot that nobody can ask for any more could not be destroyed yet")
 		}
 	}
 	p.index.gone(listed)
-	if err := s.sweepGraves(ctx, p); err != nil {
+	if err := s.sweepGraves(ctx, p); s.told.news("graves "+p.cfg.Name, err) {
 		s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).Warn("what deleted volumes wait for cannot be read")
 	}
 }
@@ -70,7 +69,7 @@ func (s *Service) sweep(ctx context.Context, p *pool, own []hidden) {
 // endHidden leaves a hidden snapshot to ZFS, which destroys it with the last
 // that needs it. Under the volume's lock, no clone is being made of it.
 func (s *Service) endHidden(ctx context.Context, p *pool, h hidden) error {
-	return s.inBackground(ctx, p, "destroy hidden snapshot", h.volume.String(), func(ctx context.Context) error {
+	return s.inBackground(ctx, "destroy hidden snapshot", h.volume.String(), "pool "+p.cfg.Name, func(ctx context.Context) error {
 		if s.needed(p, h) {
 			return nil
 		}
@@ -83,13 +82,4 @@ func (s *Service) endHidden(ctx context.Context, p *pool, h hidden) error {
 		}
 		return err
 	})
-}
-
-// inBackground runs fn as the driver's own operation, which calls wait for a
-// little.
-func (s *Service) inBackground(ctx context.Context, p *pool, what, key string, fn func(context.Context) error) error {
-	return s.ops.Do(ctx, op.Spec{
-		What: what, Keys: []string{key}, Group: "pool " + p.cfg.Name,
-		Detached: true, Timeout: reconcileTimeout, Wait: reconcileWait, Background: true,
-	}, fn)
 }

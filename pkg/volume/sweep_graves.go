@@ -19,14 +19,14 @@ func (s *Service) sweepGraves(ctx context.Context, p *pool) error {
 		return err
 	}
 	for key, dataset := range free {
-		err := s.inBackground(ctx, p, "destroy tombstone", "tombstone "+key, func(ctx context.Context) error {
+		err := s.inBackground(ctx, "destroy tombstone", "tombstone "+key, "pool "+p.cfg.Name, func(ctx context.Context) error {
 			if err := s.endForeign(ctx, uses[dataset]); err != nil {
 				return err
 			}
 			s.reap(ctx, p, key)
 			return nil
 		})
-		if err != nil && !errors.Is(err, errHeld) {
+		if !errors.Is(err, errHeld) && s.told.news(dataset, err) {
 			s.cfg.Log.WithError(err).WithField("dataset", dataset).Warn("a deleted volume could not be destroyed yet")
 		}
 	}
@@ -36,6 +36,8 @@ func (s *Service) sweepGraves(ctx context.Context, p *pool) error {
 // graveSnapshots lists the snapshots of tombstones, by dataset.
 func (s *Service) graveSnapshots(ctx context.Context, p *pool) (map[string][]zfs.Dataset, error) {
 	var list []zfs.Dataset
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Operation)
+	defer cancel()
 	err := s.read(ctx, "list tombstones", p.cfg.Name, func(ctx context.Context) error {
 		found, err := s.cfg.ZFS.SnapshotUses(ctx, p.dataset(tombstones))
 		if err == nil {

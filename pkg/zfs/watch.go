@@ -15,6 +15,10 @@ import (
 // kstats is where the module shows what it knows of each imported pool.
 const kstats = "/proc/spl/kstat/zfs"
 
+// Suspended is the state of a pool that holds back all I/O until its devices
+// answer again and it is told to go on (zpool-clear(8)).
+const Suspended = "SUSPENDED"
+
 // PoolState returns the state of the pool that a dataset lies in, as zpool(8)
 // prints it: ONLINE, DEGRADED, SUSPENDED. It starts no command and never waits
 // for the pool (spa_state_to_name in module/zfs/spa_misc.c). ErrNotExist when

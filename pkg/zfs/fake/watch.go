@@ -22,7 +22,7 @@ func (f *ZFS) PoolState(_ context.Context, dataset string) (string, error) {
 	case pool != f.poolName || f.gate.state == "":
 		return "", refuse(zfs.ErrNotExist, "pool %s is not imported", pool)
 	case suspended:
-		return "SUSPENDED", nil
+		return zfs.Suspended, nil
 	}
 	return f.gate.state, nil
 }

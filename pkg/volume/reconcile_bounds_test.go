@@ -1,0 +1,186 @@
+package volume_test
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/volume"
+	"github.com/tarn-csi/tarn/pkg/zfs/fake"
+)
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *journal) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *journal) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
+func logged(c *volume.Config) *journal {
+	l := &journal{}
+	log := logrus.New()
+	log.SetOutput(l)
+	c.Log = log
+	return l
+}
+
+// A command on one pool that nothing can end: the others are served, each round
+// comes to an end, no further command is stacked upon it, and calls for its
+// volumes are refused at once.
+func TestReconcileBesideAPoolThatDoesNotAnswer(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	must(t, e.Pool.Make("tank/other"))
+	second(&e.cfg)
+	slices.Reverse(e.cfg.Pools) // the one that hangs comes first
+	gate := make(chan struct{})
+	e.cfg.ZFS = &gated{ZFS: e.cfg.ZFS, verb: "get tank/other", gate: gate, entered: make(chan struct{}, 64)}
+	e.cfg.Operation = 300 * time.Millisecond
+	e.lose()
+	begin := time.Now()
+	e.start()
+	e.wantOpened("v 192.0.2.21 rw")
+	for range 3 {
+		wantKind(t, e.Reconcile(t.Context()), fault.Unavailable, `"other" does not answer`)
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("four rounds took %s", d)
+	}
+	if n := len(e.Operations()); n != 1 {
+		t.Errorf("%d operations run, want the one that hangs", n)
+	}
+	_, err := e.Create(t.Context(), with(request("w", "nfs"), "pool", "other"))
+	wantKind(t, err, fault.Unavailable, "does not answer")
+	close(gate)
+	waitFor(t, func() bool { return e.Reconcile(t.Context()) == nil })
+	e.create(with(request("w", "nfs"), "pool", "other"))
+}
+
+// hanging is an exporter that one volume hangs in, for good.
+type hanging struct {
+	export.Exporter
+	source string
+	gate   chan struct{}
+}
+
+func (h hanging) Ensure(ctx context.Context, v export.Volume) error {
+	if strings.HasSuffix(v.Source, h.source) {
+		<-h.gate
+	}
+	return h.Exporter.Ensure(ctx, v)
+}
+
+func TestReconcileBesideAVolumeThatHangs(t *testing.T) {
+	e := newEnv(t)
+	for _, name := range []string{"a", "b", "c"} {
+		e.publish(to(e.create(request(name, "nfs")), nodeA))
+	}
+	gate := make(chan struct{})
+	e.cfg.Exporters = e.Exporters(e.cfg.Log.(*logrus.Logger))
+	e.cfg.Exporters["nfs"] = hanging{e.cfg.Exporters["nfs"], "/a", gate}
+	e.cfg.Operation = time.Second
+	e.lose()
+	begin := time.Now()
+	e.start()
+	if d := time.Since(begin); d > 15*time.Second {
+		t.Errorf("the round took %s", d)
+	}
+	e.wantOpened("b 192.0.2.21 rw", "c 192.0.2.21 rw")
+	close(gate)
+	waitFor(t, func() bool { return len(e.Operations()) == 0 })
+}
+
+// No command is started on a pool that the kernel says is suspended, and calls
+// are told why.
+func TestNoCommandOnASuspendedPool(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", "nfs"))
+	e.Pool.Suspend()
+	var calls []fake.Call
+	e.Pool.Observe(func(c fake.Call) { calls = append(calls, c) })
+	wantKind(t, e.Reconcile(t.Context()), fault.Unavailable, "suspended", "zpool clear")
+	e.Pool.Observe(nil)
+	if len(calls) > 0 {
+		t.Errorf("calls: %v", calls)
+	}
+	wantKind(t, e.Delete(t.Context(), v.ID), fault.Unavailable, "suspended")
+	e.Pool.Resume()
+	must(t, e.Reconcile(t.Context()))
+	must(t, e.Delete(t.Context(), v.ID))
+}
+
+// An import, and a pool that goes on, are noticed by the running daemon, long
+// before its next round is due.
+func TestRunNoticesAnImport(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	e.cfg.Rest = time.Hour
+	e.start()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { e.Run(ctx); close(ended) }()
+	waitFor(t, func() bool { return e.Ready() == nil })
+
+	e.Pool.SetState("DEGRADED")
+	must(t, e.LoseExports(true))
+	waitFor(t, func() bool { return slices.Equal(e.opened(), []string{"v 192.0.2.21 rw"}) })
+
+	e.Pool.Suspend()
+	waitFor(t, func() bool { return contains(e.Ready(), "suspended") })
+	e.Pool.Resume()
+	waitFor(t, func() bool { return e.Ready() == nil })
+	cancel()
+	<-ended
+}
+
+// What stays as it is is told once: a broken volume, a pool that is away, what
+// others export.
+func TestReconcileTellsOnce(t *testing.T) {
+	e := newEnv(t)
+	log := logged(&e.cfg)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	e.lose()
+	must(t, e.Pool.MountByHand(parent+"/v", e.Dir("elsewhere")))
+	must(t, e.Configfs.Mkdir("target/iscsi/iqn.2005-10.org.example:storage"))
+	must(t, e.ForeignExport("/srv/music", "192.0.2.77"))
+	e.start()
+	for range 3 {
+		must(t, e.Reconcile(t.Context()))
+	}
+	for _, text := range []string{"is not exported", "iqn.2005-10.org.example:storage", "192.0.2.77:/srv/music"} {
+		if n := log.count(text); n != 1 {
+			t.Errorf("%q is told %d times", text, n)
+		}
+	}
+	if e.Targets() == nil || !slices.ContainsFunc(e.Exports(), func(l string) bool { return strings.HasPrefix(l, "/srv/music") }) {
+		t.Error("a foreign target or export was touched")
+	}
+	// Healed and broken again is news.
+	must(t, e.ZFS().UnmountByHand(parent+"/v"))
+	must(t, e.Reconcile(t.Context()))
+	e.lose()
+	must(t, e.Pool.MountByHand(parent+"/v", e.Dir("elsewhere")))
+	must(t, e.Reconcile(t.Context()))
+	if n := log.count("is not exported"); n != 2 {
+		t.Errorf("told %d times after it was healed in between", n)
+	}
+}
