@@ -111,6 +111,13 @@ func replaceTool(t *testing.T, tool, script string) (dir string, restore func())
 	return dir, restore
 }
 
+// byMany is how a volume is used that has several writers.
+func byMany() *csi.VolumeCapability {
+	c := asFilesystem("")
+	c.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	return c
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

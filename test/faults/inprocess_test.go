@@ -75,3 +75,14 @@ func (l *logText) lines(words ...string) (list []string) {
 	}
 	return list
 }
+
+// versions are a driver in csi.v0 and in csi.v1.
+func versions(conn grpc.ClientConnInterface) []plugin { return []plugin{inV0(conn), inV1(conn)} }
+
+// eachVersion runs a test in both versions.
+func eachVersion(t *testing.T, conn grpc.ClientConnInterface, run func(*testing.T, plugin)) {
+	t.Helper()
+	for _, p := range versions(conn) {
+		t.Run(p.version, func(t *testing.T) { run(t, p) })
+	}
+}

@@ -29,13 +29,6 @@ func asBlock() *csi.VolumeCapability {
 	return writer(&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}})
 }
 
-// byMany is how a volume is used that has several writers.
-func byMany() *csi.VolumeCapability {
-	c := asFilesystem("")
-	c.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-	return c
-}
-
 func creation(name, protocol string, bytes int64, c *csi.VolumeCapability) *csi.CreateVolumeRequest {
 	return &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: bytes},
 		VolumeCapabilities: []*csi.VolumeCapability{c}, Parameters: map[string]string{"protocol": protocol}}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -28,9 +27,6 @@ type plugin struct {
 	version string
 }
 
-// versions are a driver in csi.v0 and in csi.v1.
-func versions(conn grpc.ClientConnInterface) []plugin { return []plugin{inV0(conn), inV1(conn)} }
-
 func inV1(conn grpc.ClientConnInterface) plugin {
 	return plugin{csi.NewIdentityClient(conn), csi.NewControllerClient(conn), csi.NewNodeClient(conn), "v1"}
 }
@@ -39,14 +35,6 @@ func inV0(conn grpc.ClientConnInterface) plugin {
 	p := inV1(oldWire{conn})
 	p.version = "v0"
 	return p
-}
-
-// eachVersion runs a test in both versions.
-func eachVersion(t *testing.T, conn grpc.ClientConnInterface, run func(*testing.T, plugin)) {
-	t.Helper()
-	for _, p := range versions(conn) {
-		t.Run(p.version, func(t *testing.T) { run(t, p) })
-	}
 }
 
 // oldWire carries calls of csi.v1 as those of csi.v0, by field names: so a test
