@@ -97,6 +97,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 		ZFS:          client,
 		Host:         storageHost{client, release.New(runner)},
 		Devices:      hostDevices{release.New(runner), mount.NewFilesystems(runner)},
+		Leavings:     newLeavings(c, naming, runner),
 		Secrets:      chap.Store{Dir: filepath.Join(c.StateDir, "chap")},
 		Operation:    c.OperationTimeout,
 		Rest:         c.ReconcileInterval,

@@ -38,6 +38,8 @@ const (
 	OrphanSnapshots = "snapshots"
 	OrphanExport    = "export"
 	OrphanTarget    = "target"
+	OrphanSession   = "session"
+	OrphanStage     = "stage"
 )
 
 // The words of Orphan.Removal.
@@ -62,21 +64,24 @@ type Others interface {
 // beside the process that serves them. Exports can be told to be without a
 // volume only when every pool can be read; the error says which cannot.
 func (s *Service) Orphans(ctx context.Context) ([]Orphan, error) {
-	// Exports come first: every volume that one of them is of is then in the
-	// listings that follow, since a uuid is never used again.
+	// What volumes have comes first: every volume that something is of is then in
+	// the listings that follow, since a uuid is never used again.
 	exports, err := s.listExports(ctx)
 	errs := []error{err}
 	all := []Orphan{}
 	complete := err == nil
-	uuids := map[string]bool{}
+	left, err := s.readLeavings(ctx)
+	errs = append(errs, err)
+	uuids, ids := map[string]bool{}, map[string]bool{}
 	for _, name := range s.order {
-		list, err := s.poolOrphans(ctx, s.pools[name], uuids)
+		list, err := s.poolOrphans(ctx, s.pools[name], uuids, ids)
 		all, errs = append(all, list...), append(errs, err)
 		complete = complete && err == nil
 	}
 	if complete {
 		list, err := s.exportOrphans(ctx, exports, uuids)
 		all, errs = append(all, list...), append(errs, err)
+		all = append(all, left.orphans(s, uuids, ids)...)
 	}
 	others, err := s.otherExports(ctx)
 	all, errs = append(all, others...), append(errs, err)

@@ -11,8 +11,8 @@ import (
 )
 
 // poolOrphans lists what is below a parent and of no volume, and adds the uuids
-// of everything below it to uuids.
-func (s *Service) poolOrphans(ctx context.Context, p *pool, uuids map[string]bool) ([]Orphan, error) {
+// of everything below it to uuids, and the volumes to ids.
+func (s *Service) poolOrphans(ctx context.Context, p *pool, uuids, ids map[string]bool) ([]Orphan, error) {
 	if _, err := s.sightOf(ctx, p); err != nil {
 		return nil, err
 	}
@@ -39,6 +39,8 @@ func (s *Service) poolOrphans(ctx context.Context, p *pool, uuids map[string]boo
 		if o, orphan := p.orphan(d, found); orphan {
 			o.pool, o.Bytes = p, d.Bytes("used")
 			all = append(all, o)
+		} else {
+			ids[p.cfg.Name+strings.TrimPrefix(d.Name, p.cfg.Parent)] = true
 		}
 		if o, some := p.foreignSnapshots(d, found.snapshots[d.Name]); some {
 			all = append(all, o)

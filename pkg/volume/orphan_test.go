@@ -1,6 +1,7 @@
 package volume_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -222,4 +223,28 @@ func TestUnfinishedWorkIsRemoved(t *testing.T) {
 	e.wantOrphans()
 	_, err = e.GetSnapshot(t.Context(), s.ID)
 	must(t, err)
+}
+
+// leavings are those of a node.
+type leavings struct{ sessions, staged map[string]string }
+
+func (l leavings) Sessions(context.Context) (map[string]string, error) { return l.sessions, nil }
+func (l leavings) Staged(context.Context) (map[string]string, error)   { return l.staged, nil }
+
+// What a node has of volumes that are gone is shown; to remove it is its own
+// service's business.
+func TestLeavingsOfANodeAreShown(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.ISCSI))
+	d, err := e.Pool.Get(t.Context(), parent+"/v")
+	must(t, err)
+	uuid, _ := d.Own("tarn:uuid")
+	e.cfg.Leavings = leavings{
+		sessions: map[string]string{"iqn.live": uuid, "iqn.gone": strayUUID},
+		staged:   map[string]string{"/staging/live": v.ID, "/staging/gone": "tank/gone", "/staging/other": "elsewhere/gone"},
+	}
+	list := e.wantOrphans("session iqn.gone kept", "stage /staging/gone kept")
+	if len(volume.Removable(list)) > 0 {
+		t.Errorf("to be removed: %+v", list)
+	}
 }

@@ -123,6 +123,8 @@ type Config struct {
 	Secrets   SecretStore
 	// Devices is for Adopt alone.
 	Devices Devices
+	// Leavings is for Orphans alone; nil where the host is no node.
+	Leavings Leavings
 	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
 	// deleted volume, once nothing else of it is left.
 	DeleteForeignSnapshots bool

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,123 +25,73 @@ func tarn(t *testing.T, args ...string) string {
 	return out
 }
 
-// inventory is what `tarn volumes` tells of a volume.
-func inventory(t *testing.T, id string) volume.Entry {
+// inventory is what `tarn volumes` tells, by volume id.
+func inventory(t *testing.T) map[string]volume.Entry {
 	t.Helper()
 	var list []volume.Entry
 	if err := json.Unmarshal([]byte(tarn(t, "volumes", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
+	found := map[string]volume.Entry{}
 	for _, e := range list {
-		if e.ID == id {
-			return e
-		}
+		found[e.ID] = e
 	}
-	t.Fatalf("volume %s is not listed", id)
-	return volume.Entry{}
+	return found
 }
 
 // The commands of the storage host, beside the daemon that serves.
 func TestCommandsOfTheStorageHost(t *testing.T) {
 	nfs, block := create(t, kinds[0], "host-nfs"), create(t, kinds[3], "host-block")
-	for _, l := range []*live{nfs, block} {
-		if e := inventory(t, l.id); e.Export != volume.ExportNone || e.SizeBytes != l.kind.sizeBytes || e.UsedBytes <= 0 || len(e.PublishedTo) > 0 || len(e.Conditions) > 0 {
+	both := []*live{nfs, block}
+	list := inventory(t)
+	for _, l := range both {
+		if e := list[l.id]; e.Export != volume.ExportNone || e.SizeBytes != l.kind.sizeBytes || e.UsedBytes <= 0 || len(e.PublishedTo) > 0 || len(e.Conditions) > 0 {
 			t.Errorf("a new volume is %+v", e)
 		}
 		l.publish()
-		if e := inventory(t, l.id); e.Export != volume.ExportOpen || len(e.PublishedTo) != 1 || e.PublishedTo[0] != l.node || len(e.Clients) != 1 || len(e.Conditions) > 0 {
+	}
+	list = inventory(t)
+	for _, l := range both {
+		if e := list[l.id]; e.Export != volume.ExportOpen || len(e.PublishedTo) != 1 || e.PublishedTo[0] != l.node || len(e.Clients) != 1 || len(e.Conditions) > 0 {
 			t.Errorf("a published volume is %+v", e)
 		}
 	}
 	// By hand, behind the driver's back.
-	path := nfs.info["share"]
-	if out, err := exec.Command("exportfs", "-u", harness.Address+":"+path).CombinedOutput(); err != nil {
-		t.Fatalf("exportfs -u: %v: %s", err, out)
-	}
-	if e := inventory(t, nfs.id); e.Export != volume.ExportMissing || len(e.Conditions) != 1 || e.Conditions[0].Reason != volume.NotExported {
+	machine.Sh(t, "exportfs", "-u", harness.Address+":"+nfs.info["share"])
+	list = inventory(t)
+	if e := list[nfs.id]; e.Export != volume.ExportMissing || len(e.Conditions) != 1 || e.Conditions[0].Reason != volume.NotExported {
 		t.Errorf("a volume whose export was taken away is %+v", e)
+	}
+	if e := list[block.id]; e.Export != volume.ExportOpen {
+		t.Errorf("the other volume is %+v", e)
 	}
 	if table := tarn(t, "volumes"); !strings.Contains(table, "missing  INACCESSIBLE NotExported") {
 		t.Errorf("the table is\n%s", table)
 	}
-	for _, l := range []*live{nfs, block} {
-		l.publish() // brings it back
-		if e := inventory(t, l.id); e.Export != volume.ExportOpen {
-			t.Errorf("after another publish the volume is %+v", e)
-		}
-		unpublishByHand(t, l)
-	}
-	orphansByHand(t, nfs, block)
+	unpublishByHand(t, both)
+	orphansByHand(t, both)
 	adoptByHand(t)
 }
 
-// adoptByHand makes volumes of a filesystem and a zvol that a person made, while
-// the daemon runs, and uses them.
-func adoptByHand(t *testing.T) {
+// unpublishByHand ends publications by the command, which the daemon does.
+func unpublishByHand(t *testing.T, both []*live) {
 	t.Helper()
-	fs, zvol := host.Pool.Name+"/old", host.Pool.Name+"/old-zvol"
-	machine.Sh(t, "zfs", "create", "-o", "refquota=64M", fs)
-	dir := strings.TrimSpace(machine.Sh(t, "zfs", "get", "-H", "-o", "value", "mountpoint", fs))
-	keep(t, dir)
-	if out, err := host.Daemon.Command(deadline(t), "adopt", fs, "--protocol", "nfs"); err == nil || !strings.Contains(err.Error(), "mounted at "+dir) {
-		t.Errorf("a mounted filesystem was adopted: %v %s", err, out)
-	}
-	machine.Sh(t, "zfs", "unmount", fs)
-	machine.Sh(t, "zfs", "create", "-s", "-V", "64M", zvol)
-	device := machine.Device(t, zvol)
-	machine.Sh(t, "mkfs.ext4", "-q", device)
-	dir = t.TempDir()
-	machine.Sh(t, "mount", device, dir)
-	keep(t, dir)
-	if out, err := host.Daemon.Command(deadline(t), "adopt", zvol, "--protocol", "iscsi"); err == nil || !strings.Contains(err.Error(), "a mount at "+dir) {
-		t.Errorf("a mounted zvol was adopted: %v %s", err, out)
-	}
-	machine.Sh(t, "umount", dir)
-	for i, dataset := range []string{fs, zvol} {
-		k := kinds[i]
-		name := "host-adopted-" + k.word()
-		out := tarn(t, "adopt", dataset, "--protocol", k.parameters["protocol"], "--name", name)
-		id := "p/" + name
-		if out != fmt.Sprintf("volume: %s\nsize: %d\n", id, 64<<20) {
-			t.Fatalf("adopt says %q", out)
-		}
-		l := newLive(t, k, name, id, map[string]string{"protocol": k.parameters["protocol"], "fsType": k.fsType})
-		l.up()
-		if e := inventory(t, id); e.Export != volume.ExportOpen || len(e.Conditions) > 0 {
-			t.Errorf("the adopted volume is %+v", e)
-		}
-		if b, err := os.ReadFile(filepath.Join(l.target(), "kept")); err != nil || string(b) != "kept" {
-			t.Errorf("%s: %q, %v", k.name, b, err)
-		}
-		if err := os.WriteFile(l.data(), []byte("new"), 0o600); err != nil {
-			t.Error(err)
-		}
-		l.down()
-	}
-}
-
-// keep writes the file that an adopted volume is to have.
-func keep(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "kept"), []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// unpublishByHand ends a publication by the command, which the daemon does.
-func unpublishByHand(t *testing.T, l *live) {
-	t.Helper()
-	for _, wrong := range [][]string{{l.id, "node-2"}, {l.id + "x", "node-1"}} {
-		out, err := host.Daemon.Command(deadline(t), "unpublish", wrong[0], wrong[1])
-		if err == nil || !strings.Contains(err.Error(), map[bool]string{true: "published to " + l.node, false: "does not exist"}[wrong[0] == l.id]) {
-			t.Errorf("unpublish %v: %v %s", wrong, err, out)
+	id := both[0].id
+	for _, c := range []struct{ volume, node, says string }{{id, "node-2", "published to " + both[0].node}, {id + "x", "node-1", "does not exist"}} {
+		if out, err := host.Daemon.Command(deadline(t), "unpublish", c.volume, c.node); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("unpublish %s %s: %v %s", c.volume, c.node, err, out)
 		}
 	}
-	if out := tarn(t, "unpublish", l.id, "node-1"); !strings.Contains(out, l.node) {
-		t.Errorf("unpublish says %q", out)
+	for _, l := range both {
+		if out := tarn(t, "unpublish", l.id, "node-1"); !strings.Contains(out, l.node) {
+			t.Errorf("unpublish says %q", out)
+		}
 	}
-	if e := inventory(t, l.id); e.Export != volume.ExportNone || len(e.PublishedTo) > 0 {
-		t.Errorf("after unpublish the volume is %+v", e)
+	list := inventory(t)
+	for _, l := range both {
+		if e := list[l.id]; e.Export != volume.ExportNone || len(e.PublishedTo) > 0 {
+			t.Errorf("after unpublish the volume is %+v", e)
+		}
 	}
 }
 
@@ -163,7 +112,7 @@ func orphans(t *testing.T, args ...string) map[string]string {
 // orphansByHand takes from two published volumes what makes them volumes. Their
 // exports are of nobody then, and go; the datasets, and what is another tool's,
 // stay. The volumes are gone at the end.
-func orphansByHand(t *testing.T, nfs, block *live) {
+func orphansByHand(t *testing.T, both []*live) {
 	t.Helper()
 	const foreign = "/sys/kernel/config/target/iscsi/iqn.2003-01.org.example:theirs"
 	if err := os.Mkdir(foreign, 0o755); err != nil {
@@ -172,9 +121,12 @@ func orphansByHand(t *testing.T, nfs, block *live) {
 	defer os.Remove(foreign)
 	want := map[string]string{"iqn.2003-01.org.example:theirs": "target foreign"}
 	uuids := map[string]string{}
-	for _, l := range []*live{nfs, block} {
+	for _, l := range both {
 		l.publish()
-		e := inventory(t, l.id)
+	}
+	list := inventory(t)
+	for _, l := range both {
+		e := list[l.id]
 		uuids[e.Dataset] = e.UUID
 		for _, property := range []string{"tarn:name", "tarn:uuid"} {
 			machine.Sh(t, "zfs", "inherit", property, e.Dataset)
@@ -220,5 +172,58 @@ func orphansByHand(t *testing.T, nfs, block *live) {
 			}
 		}
 		machine.Eventually(t, dataset+" is free", func() bool { return machine.Run("zfs", "destroy", "-r", dataset) == nil })
+	}
+}
+
+// adoptByHand makes volumes of a filesystem and a zvol that a person made, while
+// the daemon runs, and uses them.
+func adoptByHand(t *testing.T) {
+	t.Helper()
+	fs, zvol := host.Pool.Name+"/old", host.Pool.Name+"/old-zvol"
+	machine.Sh(t, "zfs", "create", "-o", "refquota=64M", fs)
+	dir := strings.TrimSpace(machine.Sh(t, "zfs", "get", "-H", "-o", "value", "mountpoint", fs))
+	keep(t, dir)
+	if out, err := host.Daemon.Command(deadline(t), "adopt", fs, "--protocol", "nfs"); err == nil || !strings.Contains(err.Error(), "mounted at "+dir) {
+		t.Errorf("a mounted filesystem was adopted: %v %s", err, out)
+	}
+	machine.Sh(t, "zfs", "unmount", fs)
+	machine.Sh(t, "zfs", "create", "-s", "-V", "64M", zvol)
+	device := machine.Device(t, zvol)
+	machine.Sh(t, "mkfs.ext4", "-q", device)
+	dir = t.TempDir()
+	machine.Sh(t, "mount", device, dir)
+	keep(t, dir)
+	if out, err := host.Daemon.Command(deadline(t), "adopt", zvol, "--protocol", "iscsi"); err == nil || !strings.Contains(err.Error(), "a mount at "+dir) {
+		t.Errorf("a mounted zvol was adopted: %v %s", err, out)
+	}
+	machine.Sh(t, "umount", dir)
+	for i, dataset := range []string{fs, zvol} {
+		k := kinds[i]
+		name := "host-adopted-" + k.word()
+		out := tarn(t, "adopt", dataset, "--protocol", k.parameters["protocol"], "--name", name)
+		id := "p/" + name
+		if out != fmt.Sprintf("volume: %s\nsize: %d\n", id, 64<<20) {
+			t.Fatalf("adopt says %q", out)
+		}
+		l := newLive(t, k, name, id, map[string]string{"protocol": k.parameters["protocol"], "fsType": k.fsType})
+		l.up()
+		if e := inventory(t)[id]; e.Export != volume.ExportOpen || len(e.Conditions) > 0 {
+			t.Errorf("the adopted volume is %+v", e)
+		}
+		if b, err := os.ReadFile(filepath.Join(l.target(), "kept")); err != nil || string(b) != "kept" {
+			t.Errorf("%s: %q, %v", k.name, b, err)
+		}
+		if err := os.WriteFile(l.data(), []byte("new"), 0o600); err != nil {
+			t.Error(err)
+		}
+		l.down()
+	}
+}
+
+// keep writes the file that an adopted volume is to have.
+func keep(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "kept"), []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
