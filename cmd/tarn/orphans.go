@@ -56,7 +56,7 @@ func orphansCommand() *cobra.Command {
 		}
 		removed, removeErr := volumes.RemoveOrphans(c.Context(), wanted)
 		for _, o := range removed {
-			fmt.Fprintln(c.ErrOrStderr(), "removed", o.Kind, o.Name)
+			c.PrintErrln("removed", o.Kind, o.Name)
 		}
 		return errors.Join(err, removeErr, volumes.Close())
 	}

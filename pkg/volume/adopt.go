@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -180,10 +181,10 @@ func (a *adoption) become(ctx context.Context, marks, native []zfs.Setting) erro
 	if err := a.dropStale(ctx, marks); err != nil {
 		return err
 	}
-	all := append(native, marks...)
+	all := slices.Concat(native, marks)
 	if a.inPlace() {
 		last := marks[0] // the name: see readRecord
-		all = append(append([]zfs.Setting{}, native...), marks[1:]...)
+		all = slices.Concat(native, marks[1:])
 		if err := a.cfg.ZFS.SetAll(ctx, from, all); err != nil {
 			return refuse(err, all)
 		}
