@@ -24,7 +24,7 @@ func Set(h Hook) {
 }
 
 // DirVariable names the folder with the plan of a process.
-const DirVariable = "TARN_STEPS"
+const DirVariable = "TARN_FAULTS"
 
 func init() {
 	if dir := os.Getenv(DirVariable); dir != "" {

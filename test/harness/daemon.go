@@ -35,6 +35,8 @@ type Daemon struct {
 	Pool string
 	// Args are further flags.
 	Args []string
+	// Binary is the program; "" is bin/tarn of the project.
+	Binary string
 	// Env are further variables of its environment.
 	Env []string
 
@@ -62,7 +64,11 @@ func (d *Daemon) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.cmd = exec.Command(filepath.Join(root, "bin", "tarn"), append([]string{"serve", "--log-level", "debug"}, d.flags()...)...)
+	binary := d.Binary
+	if binary == "" {
+		binary = filepath.Join(root, "bin", "tarn")
+	}
+	d.cmd = exec.Command(binary, append([]string{"serve", "--log-level", "debug"}, d.flags()...)...)
 	d.cmd.Env = append(os.Environ(), d.Env...)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {

@@ -204,10 +204,10 @@ func TestEachStepOnFakes(t *testing.T) {
 	counted := counts{}
 	for _, u := range Uses {
 		t.Run(u.Name, func(t *testing.T) {
-			tour := func(t *testing.T, what string, at func(string) int, reference *Report) Report {
+			tour := func(t *testing.T, disturb func(string) (string, int), reference *Report) Report {
 				t.Helper()
 				r, err := Tour{
-					World: newFakes(t), Use: u, What: what, At: at, HangFor: 20 * time.Millisecond, Patience: 10 * time.Second,
+					World: newFakes(t), Use: u, Disturb: disturb, HangFor: 20 * time.Millisecond, Patience: 10 * time.Second,
 					Say: t.Logf,
 				}.Run(t.Context(), reference)
 				if err != nil {
@@ -215,7 +215,7 @@ func TestEachStepOnFakes(t *testing.T) {
 				}
 				return r
 			}
-			undisturbed := tour(t, Count, func(string) int { return 0 }, nil)
+			undisturbed := tour(t, func(string) (string, int) { return Count, 0 }, nil)
 			if t.Failed() {
 				return
 			}
@@ -226,17 +226,17 @@ func TestEachStepOnFakes(t *testing.T) {
 			}
 			for _, what := range []string{KillBefore, Fail, Hang} {
 				for k := 1; k <= most+1; k++ {
-					at := func(call string) int {
+					disturb := func(call string) (string, int) {
 						n := len(undisturbed.Steps[call])
 						if what == KillBefore {
 							n++ // after the last
 						}
 						if k > n {
-							return 0
+							return Count, 0
 						}
-						return k
+						return what, k
 					}
-					t.Run(what, func(t *testing.T) { tour(t, what, at, &undisturbed) })
+					t.Run(what, func(t *testing.T) { tour(t, disturb, &undisturbed) })
 				}
 			}
 		})

@@ -96,7 +96,7 @@ func (l *life) staging(volume string) string { return filepath.Join(l.dir, volum
 func (l *life) target(volume string) string  { return filepath.Join(l.dir, volume, "target") }
 
 // calls returns the life.
-func (l *life) calls() []call {
+func (l *life) calls(brief bool) []call {
 	const v = "v"
 	list := []call{
 		l.create("CreateVolume", v, nil, ""),
@@ -113,6 +113,9 @@ func (l *life) calls() []call {
 		l.nodeUnpublish(v), l.unstage(v), l.unpublish(v),
 	}
 	for _, made := range []string{"restored", "cloned", "copied"} {
+		if brief {
+			break
+		}
 		list = append(list, l.used(made)...)
 	}
 	return append(list,

@@ -68,10 +68,11 @@ const (
 type Tour struct {
 	World World
 	Use   Use
-	// What is the disturbance.
-	What string
-	// At returns at which of its steps a call is disturbed; 0 leaves it alone.
-	At func(call string) int
+	// Disturb says what is done to a call, and at which of its steps; 0 leaves it
+	// alone.
+	Disturb func(call string) (what string, at int)
+	// Brief leaves out the use of what was made of the volume.
+	Brief bool
 	// HangFor is how long the caller waits for a call that hangs.
 	HangFor time.Duration
 	// Patience bounds one call, and the repeating of one.
@@ -98,7 +99,7 @@ func (t Tour) Run(ctx context.Context, reference *Report) (Report, error) {
 	if err != nil {
 		return r, err
 	}
-	for k, c := range newLife(t.World, t.Use).calls() {
+	for k, c := range newLife(t.World, t.Use).calls(t.Brief) {
 		what := fmt.Sprintf("%s, call %d (%s)", t.Use.Name, k, c.name)
 		answer, err := t.disturbed(ctx, c, &r)
 		if err != nil {
@@ -134,26 +135,37 @@ func (t Tour) Run(ctx context.Context, reference *Report) (Report, error) {
 // tried again by the next reconcile only.
 func (t Tour) state(ctx context.Context, c call, reference *Report, k int) ([]string, error) {
 	state, err := t.World.State()
-	if err != nil || reference == nil || !c.reconciled || slices.Equal(state, reference.States[k]) {
+	if err != nil || reference == nil || slices.Equal(state, reference.States[k]) {
 		return state, err
 	}
-	if err := t.World.Reconcile(ctx); err != nil {
-		return nil, err
+	if c.reconciled {
+		if err := t.World.Reconcile(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return t.World.State()
+	// The kernel and udev do some of it soon.
+	for pause := 10 * time.Millisecond; pause < 2*time.Second; pause *= 2 {
+		if state, err = t.World.State(); err != nil || slices.Equal(state, reference.States[k]) {
+			return state, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return state, ctx.Err()
+		}
+	}
+	return state, nil
 }
 
 // disturbed makes one call, disturbed where the tour says so, and repeats it
 // until it is through.
 func (t Tour) disturbed(ctx context.Context, c call, r *Report) (string, error) {
-	at := 0
+	what, at := Count, 0
 	named := c.name != "" && t.Use.Disturbs(c.name)
 	if named {
-		at = t.At(c.name)
-	}
-	what := t.What
-	if at == 0 {
-		what = Count
+		what, at = t.Disturb(c.name)
 	}
 	if err := t.World.Plan(what, at); err != nil {
 		return "", err
