@@ -53,7 +53,7 @@ func filesystemBytes(t *testing.T, path string) int64 {
 // A clone is mounted beside its source on one node, while the source is in use,
 // and a restored volume that is larger than its source shows the new size; the
 // source is deleted under them, and the last of them takes all with it.
-func TestClonesBesideTheirSource(t *testing.T) {
+func TestC40ClonesBesideTheirSource(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			word := k.word()
@@ -94,7 +94,7 @@ func TestClonesBesideTheirSource(t *testing.T) {
 }
 
 // Volumes in use are expanded without a new connection.
-func TestExpandInUse(t *testing.T) {
+func TestC38ExpandInUse(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			l := create(t, k, "grow-"+k.word())
@@ -110,10 +110,12 @@ func TestExpandInUse(t *testing.T) {
 			if answer.GetCapacityBytes() != size {
 				t.Errorf("%d bytes, want %d", answer.GetCapacityBytes(), size)
 			}
-			if answer.GetNodeExpansionRequired() {
-				must[*csi.NodeExpandVolumeResponse](t, "NodeExpandVolume")(nodeV1().NodeExpandVolume(deadline(t), &csi.NodeExpandVolumeRequest{
-					VolumeId: l.id, VolumePath: l.target(), StagingTargetPath: l.staging(), VolumeCapability: k.capabilityV1(),
-					CapacityRange: &csi.CapacityRange{RequiredBytes: size}}))
+			for range 2 { // a replay is a success
+				if answer.GetNodeExpansionRequired() {
+					must[*csi.NodeExpandVolumeResponse](t, "NodeExpandVolume")(nodeV1().NodeExpandVolume(deadline(t), &csi.NodeExpandVolumeRequest{
+						VolumeId: l.id, VolumePath: l.target(), StagingTargetPath: l.staging(), VolumeCapability: k.capabilityV1(),
+						CapacityRange: &csi.CapacityRange{RequiredBytes: size}}))
+				}
 			}
 			if k.block {
 				f, err := os.Open(l.data())
