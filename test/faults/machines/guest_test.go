@@ -1,9 +1,9 @@
 //go:build vm
 
-// Package reboot tests what needs more than one machine or more than one boot:
+// Package machines tests what needs more than one machine or more than one boot:
 // a storage host and a node, each a virtual machine of its own, joined by a
 // private network. It runs on the host and only drives the machines.
-package reboot
+package machines
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 const (
 	bootTimeout    = 5 * time.Minute
 	commandTimeout = 5 * time.Minute
+	callTimeout    = 2 * time.Minute
 )
 
 // guest is a virtual machine that can be stopped and booted again.
@@ -118,10 +119,30 @@ func (g *guest) start(argv ...string) {
 	})
 }
 
-// call makes a CSI call in the guest and returns the answer as JSON.
+// call makes a CSI call in the guest that must succeed, and returns the answer as
+// JSON.
 func (g *guest) call(method, request string) string {
 	g.t.Helper()
-	return g.sh(fmt.Sprintf("bin/csi-call %s %s", method, quote(request)))
+	return g.callAt("", method, request)
+}
+
+// callAt is call at an endpoint that is not the usual one.
+func (g *guest) callAt(endpoint, method, request string) string {
+	g.t.Helper()
+	answer, err := g.tryCall(endpoint, callTimeout, method, request)
+	if err != nil {
+		g.t.Fatalf("%s: %s %s: %v", g.name, method, request, err)
+	}
+	return answer
+}
+
+// tryCall makes a CSI call with a deadline.
+func (g *guest) tryCall(endpoint string, timeout time.Duration, method, request string) (string, error) {
+	flags := "--timeout " + timeout.String()
+	if endpoint != "" {
+		flags += " --endpoint " + endpoint
+	}
+	return g.try(fmt.Sprintf("bin/csi-call %s %s %s", flags, method, quote(request)))
 }
 
 // quote makes one word of a text for bash.
