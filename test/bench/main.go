@@ -33,9 +33,13 @@ type row struct {
 	Calls    int     `json:"calls"`
 }
 
+func (r row) print() {
+	fmt.Printf("%-10s %-6s %7d %7d %9.0f %9.0f %9.0f %6.2f\n", r.Op, r.Protocol, r.Callers, r.Volumes, r.P50, r.P99, r.BareP50, r.Ratio)
+}
+
 type config struct {
 	volumes, callers []int
-	calls            int
+	calls, restore   int
 	out              string
 }
 
@@ -44,6 +48,7 @@ func main() {
 	volumes := flag.String("volumes", "10,2000", "how many volumes the pool holds, ascending")
 	callers := flag.String("callers", "1,16", "how many callers there are at once")
 	flag.IntVar(&c.calls, "calls", 32, "calls of one kind in one cell")
+	flag.IntVar(&c.restore, "restore", 1000, "how many published volumes a starting daemon brings back; 0: not measured")
 	flag.StringVar(&c.out, "out", "build/bench.json", "where the result goes")
 	flag.Parse()
 	var err error
@@ -98,6 +103,14 @@ func run(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.restore > 0 {
+		r, err := b.restore(ctx, daemon)
+		if err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		r.print()
+		rows = append(rows, r)
+	}
 	text, err := json.MarshalIndent(rows, "", "  ")
 	if err != nil {
 		return err
@@ -129,7 +142,7 @@ func (b *bench) all(ctx context.Context) ([]row, error) {
 				}
 				for _, r := range cell {
 					r.Protocol, r.Callers, r.Volumes = protocol, callers, volumes
-					fmt.Printf("%-10s %-6s %7d %7d %9.0f %9.0f %9.0f %6.2f\n", r.Op, protocol, callers, volumes, r.P50, r.P99, r.BareP50, r.Ratio)
+					r.print()
 					rows = append(rows, r)
 				}
 			}

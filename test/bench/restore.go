@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/tarn-csi/tarn/test/harness"
+)
+
+// restorePrefix begins the names of the volumes that are brought back.
+const restorePrefix = "restore"
+
+// restore measures how long a starting daemon takes until every export of many
+// published volumes is back, beside the configfs writes and one `exportfs -r`
+// alone. The kernel has lost all of them before, as in a reboot; the files below
+// /etc are there.
+func (b *bench) restore(ctx context.Context, daemon *harness.Daemon) (row, error) {
+	volumes := b.config.restore
+	if _, err := inParallel(ctx, volumes, 16, func(ctx context.Context, i int) error { return b.published(ctx, i) }); err != nil {
+		return row{}, err
+	}
+	daemon.Kill()
+	if err := loseExports(ctx); err != nil {
+		return row{}, err
+	}
+	bare, err := newBare(b.dir, b.parent, "iscsi", restorePrefix)
+	if err != nil {
+		return row{}, err
+	}
+	start := time.Now()
+	for i := 1; i < volumes; i += 2 {
+		if err := bare.targetUp(ctx, i); err != nil {
+			return row{}, err
+		}
+	}
+	if err := command(ctx, "exportfs", "-r"); err != nil {
+		return row{}, err
+	}
+	theirs := time.Since(start)
+	if err := loseExports(ctx); err != nil {
+		return row{}, err
+	}
+	start = time.Now()
+	if err := daemon.Start(ctx); err != nil {
+		return row{}, err
+	}
+	ours := time.Since(start)
+	b.tarn = newTarn(daemon.Conn())
+	if err := b.returned(volumes); err != nil {
+		return row{}, err
+	}
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	_, err = inParallel(ctx, volumes, 16, func(ctx context.Context, i int) error { return b.gone(ctx, i) })
+	return row{Op: "restore", Protocol: "both", Callers: 1, Volumes: volumes, P50: ms(ours), P99: ms(ours), BareP50: ms(theirs),
+		Ratio: ms(ours) / ms(theirs), Calls: 1}, err
+}
+
+// protocolOf makes every other volume a disk.
+func protocolOf(i int) string { return []string{"nfs", "iscsi"}[i%2] }
+
+func (b *bench) published(ctx context.Context, i int) error {
+	name := fmt.Sprintf("%s-%d", restorePrefix, i)
+	if err := b.tarn.create(ctx, protocolOf(i), name); err != nil {
+		return err
+	}
+	return again(ctx, func(ctx context.Context) error {
+		_, err := b.tarn.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+			VolumeId: "p/" + name, NodeId: nodeID, VolumeCapability: capability(protocolOf(i))})
+		return err
+	})
+}
+
+func (b *bench) gone(ctx context.Context, i int) error {
+	id := fmt.Sprintf("p/%s-%d", restorePrefix, i)
+	return again(ctx, func(ctx context.Context) error {
+		if _, err := b.tarn.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: nodeID}); err != nil {
+			return err
+		}
+		_, err := b.tarn.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
+		return err
+	})
+}
+
+// returned looks that everything is served again.
+func (b *bench) returned(volumes int) error {
+	targets, err := filepath.Glob(configfs + "/iscsi/iqn*/tpgt_1/lun/lun_1/*/udev_path")
+	if err != nil {
+		return err
+	}
+	table, err := os.ReadFile("/var/lib/nfs/etab")
+	if err != nil {
+		return err
+	}
+	exports := strings.Count(string(table), "/"+restorePrefix+"-")
+	if len(targets) != volumes/2 || exports != (volumes+1)/2 {
+		return fmt.Errorf("of %d volumes %d targets and %d exports are back", volumes, len(targets), exports)
+	}
+	return nil
+}
+
+// loseExports takes everything away that the kernel and mountd serve.
+func loseExports(ctx context.Context) error {
+	targets, err := filepath.Glob(configfs + "/iscsi/iqn*")
+	if err != nil {
+		return err
+	}
+	for _, target := range targets {
+		if err := write(target+"/tpgt_1/enable", "0"); err != nil {
+			return err
+		}
+		for _, below := range []string{"/acls/*/lun_1/*", "/acls/*/lun_1", "/acls/*", "/lun/lun_1/*", "/lun/lun_1", "/np/*", ""} {
+			if err := removeAll(target + "/tpgt_1" + below); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(target); err != nil {
+			return err
+		}
+	}
+	return errors.Join(removeAll(configfs+"/core/iblock_*/*"), removeAll(configfs+"/core/iblock_*"), command(ctx, "exportfs", "-ua"))
+}
+
+// removeAll removes the links and directories that a pattern names; the kernel's
+// own files below them go with those.
+func removeAll(pattern string) error {
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		if info.Mode().IsRegular() || made[filepath.Base(path)] {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// made are directories that the kernel makes and removes itself.
+var made = map[string]bool{"statistics": true, "alua": true, "attrib": true, "param": true, "auth": true, "fabric_statistics": true, "pr": true, "wwn": true, "action": true}
