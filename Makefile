@@ -23,7 +23,7 @@ demo: build ## Provision, mount, write, read and delete volumes on a real pool o
 	hack/demo/run
 
 .PHONY: test
-test: unit guest reboot ## All tests: on this machine, and on real kernels in virtual machines
+test: unit guest machines ## All tests: on this machine, and on real kernels in virtual machines
 
 .PHONY: unit
 unit: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
@@ -35,10 +35,17 @@ unit: ## Tests that need neither root nor a virtual machine, with the race detec
 guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine: each package's contract, and the built daemon
 	hack/guest-tests
 
-.PHONY: reboot
-reboot: build ## Tests that reboot a virtual machine
+.PHONY: machines
+machines: build ## Tests with two virtual machines: reboot, power loss, a dead server, a dead node
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/csi-call ./hack/csi-call
-	CGO_ENABLED=0 $(GO) test -tags vm -count 1 -timeout 30m ./test/e2e/reboot
+	CGO_ENABLED=0 $(GO) test -tags vm -short -count 1 -timeout 40m ./test/faults/machines
+
+.PHONY: faults
+faults: build ## Everything that can go wrong, in full; TARN_SEED repeats a failure (hours)
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/csi-call ./hack/csi-call
+	GORACE=atexit_sleep_ms=0 TARN_LONG=1 $(GO) test -race -count 1 -v -timeout 1h -run '^TestStorm$$' ./test/inprocess
+	TARN_TEST_FLAGS=-test.v hack/guest-tests --long ./test/faults
+	CGO_ENABLED=0 $(GO) test -tags vm -count 1 -v -timeout 6h ./test/faults/machines
 
 .PHONY: long
 long: build ## The guest tests in full: 500 random steps, 2,000 volumes, every point of a cut-off, in a virtual machine (hours)

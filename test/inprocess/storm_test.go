@@ -25,15 +25,19 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	seed, err := storm.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := storm.World{
 		Conn: conn, NodeID: NodeName + "@" + NodeAddress, SizeBytes: 16 << 20,
 		Parameters: []map[string]string{overNFS.parameters, asExt4.parameters},
-		Volumes:    60, Callers: 16, Calls: 320, Patience: time.Minute, Seed: uint64(time.Now().UnixNano()),
+		Volumes:    60, Callers: 16, Calls: 320, Patience: time.Minute, Seed: seed,
 	}
 	if os.Getenv("TARN_LONG") != "" {
 		w.Volumes, w.Callers, w.Calls, w.Patience = 500, 64, 4000, 5*time.Minute
 	}
-	t.Logf("seed %d", w.Seed)
+	t.Logf("repeat with TARN_SEED=%d", w.Seed)
 	s := storm.New(w)
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)

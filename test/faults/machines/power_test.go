@@ -5,10 +5,10 @@ package machines
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
+
+	"github.com/tarn-csi/tarn/test/faults/storm"
 )
 
 // fewLosses and manyLosses are how often the power fails, in the short form of
@@ -20,20 +20,6 @@ const (
 	// in it the power fails.
 	callLasts = 1500 * time.Millisecond
 )
-
-// seed is what TARN_SEED says, so that a failure can be repeated, or a new one.
-func seed(t *testing.T) *rand.Rand {
-	t.Helper()
-	n := uint64(time.Now().UnixNano())
-	if s := os.Getenv("TARN_SEED"); s != "" {
-		var err error
-		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatalf("TARN_SEED is %q, and must be a number", s)
-		}
-	}
-	t.Logf("repeat with TARN_SEED=%d", n)
-	return rand.New(rand.NewPCG(n, 0))
-}
 
 // call is a call to the storage host.
 type call struct{ method, request string }
@@ -64,7 +50,12 @@ func life(protocol, nodeID string) []call {
 // they were, the node's open files go on, what was acknowledged is there, and the
 // call that was cut off succeeds when it is made again.
 func TestPowerLoss(t *testing.T) {
-	random := seed(t)
+	seed, err := storm.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("repeat with TARN_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
 	losses := manyLosses
 	if testing.Short() {
 		losses = fewLosses

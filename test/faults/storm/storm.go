@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -35,6 +37,20 @@ type World struct {
 	Seed uint64
 	// Patience bounds one call with all its repeats.
 	Patience time.Duration
+}
+
+// Seed is what the environment's TARN_SEED says, so that a failure can be
+// repeated, or else a new one.
+func Seed() (uint64, error) {
+	s := os.Getenv("TARN_SEED")
+	if s == "" {
+		return uint64(time.Now().UnixNano()), nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("TARN_SEED is %q, and must be a number", s)
+	}
+	return n, nil
 }
 
 // Volume is what the model knows of a volume.
