@@ -17,8 +17,8 @@ type Held struct {
 	Dir string
 	// Device is a zvol's path; empty for a filesystem.
 	Device string
-	// Alive are the addresses of nodes that have other publications on this
-	// host: their NFS state must not be ended as a whole.
+	// Alive are the addresses of nodes that may mount other volumes of this host
+	// over NFS: their NFS state must not be ended as a whole.
 	Alive []netip.Addr
 }
 

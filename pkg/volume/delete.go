@@ -150,7 +150,7 @@ func (s *Service) destroy(ctx context.Context, r *record) error {
 
 // held describes the volume to Host.Release.
 func (s *Service) held(r *record, dir string) release.Held {
-	h := release.Held{Dir: dir, Alive: s.published.addresses()}
+	h := release.Held{Dir: dir, Alive: s.published.nfsClients()}
 	if r.dataset.Type() == zfs.Volume {
 		h.Device = r.device()
 	}

@@ -51,18 +51,20 @@ func TestDeleteBusy(t *testing.T) {
 }
 
 // A client that died without its publication does not keep a volume; one that
-// has another volume here does.
+// mounts another one from here does, and one that uses a disk from here does not.
 func TestDeleteHeldByNFSClients(t *testing.T) {
 	e := newEnv(t)
 	v := e.create(request("v", "nfs"))
 	other := e.create(request("other", "nfs"))
 	e.publish(to(other, nodeB))
+	disk := e.create(request("disk", "iscsi"))
+	e.publish(to(disk, nodeB))
 	_, err := e.Pool.HoldNFS(parent+"/v", netip.MustParseAddr("192.0.2.22"), "file")
 	must(t, err)
 	wantKind(t, e.Delete(t.Context(), v.ID), fault.Precondition, "192.0.2.22", "file")
 	must(t, e.Unpublish(t.Context(), other.ID, nodeB))
 	must(t, e.Delete(t.Context(), v.ID))
-	e.wantDatasets("other")
+	e.wantDatasets("disk", "other")
 }
 
 // C55: ids that name no volume delete nothing.

@@ -211,13 +211,13 @@ func (s *Service) credentials(p *pool, r *record, g *export.Grant) (bool, error)
 
 // remember keeps which addresses use this host.
 func (s *Service) remember(r *record) {
-	var addresses []netip.Addr
+	u := use{nfs: r.params.Protocol == NFS}
 	for _, pub := range r.publications {
 		if node, err := ident.ParseNodeID(pub.NodeID); err == nil {
-			addresses = append(addresses, node.Addresses...)
+			u.addresses = append(u.addresses, node.Addresses...)
 		}
 	}
-	s.published.set(r.uuid, addresses)
+	s.published.set(r.uuid, u)
 }
 
 // publishContext is what the node needs; the portal is today's.

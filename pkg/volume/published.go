@@ -6,14 +6,20 @@ import (
 )
 
 // published remembers which addresses have a publication, so that a client's
-// NFS state is only ended when the client has no other use of this host. It is
+// NFS state is only ended when the client mounts nothing else of this host. It is
 // rebuilt by every reconcile and only a hint in between: a missing entry is
 // made at publish, before the node can mount.
 type published struct {
 	mu     sync.Mutex
-	byUUID map[string][]netip.Addr
+	byUUID map[string]use
 	// fresh are the volumes that were published since a listing began.
 	fresh map[string]bool
+}
+
+// use is how a volume is used, and from where.
+type use struct {
+	nfs       bool
+	addresses []netip.Addr
 }
 
 // beginListing begins a listing of every volume.
@@ -35,29 +41,34 @@ func (p *published) forget(listed func(uuid string) bool) {
 	}
 }
 
-func (p *published) set(uuid string, addresses []netip.Addr) {
+func (p *published) set(uuid string, u use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byUUID == nil {
-		p.byUUID = map[string][]netip.Addr{}
+		p.byUUID = map[string]use{}
 	}
-	if len(addresses) == 0 {
+	if len(u.addresses) == 0 {
 		delete(p.byUUID, uuid)
 		return
 	}
-	p.byUUID[uuid] = addresses
+	p.byUUID[uuid] = u
 	if p.fresh != nil {
 		p.fresh[uuid] = true
 	}
 }
 
-func (p *published) addresses() []netip.Addr {
+// nfsClients are the addresses that may have NFS state here. Who only uses disks
+// has none.
+func (p *published) nfsClients() []netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := map[netip.Addr]bool{}
 	var list []netip.Addr
-	for _, addresses := range p.byUUID {
-		for _, a := range addresses {
+	for _, u := range p.byUUID {
+		if !u.nfs {
+			continue
+		}
+		for _, a := range u.addresses {
 			if !seen[a] {
 				seen[a] = true
 				list = append(list, a)
@@ -71,5 +82,5 @@ func (p *published) addresses() []netip.Addr {
 func (p *published) has(uuid string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.byUUID[uuid]) > 0
+	return len(p.byUUID[uuid].addresses) > 0
 }

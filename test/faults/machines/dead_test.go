@@ -136,6 +136,7 @@ func TestDeadNode(t *testing.T) {
 	}
 	p.progress(volumes...)
 	p.node.stop("--kill")
+	// One after the other: the disk is still published when the share is deleted.
 	for _, v := range volumes {
 		p.remove(v)
 	}
