@@ -73,6 +73,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 			Log:      log,
 			Runner:   runner,
 			Passive:  passive,
+			Remake:   client.RemakeDevice,
 		})
 	}
 	var pools []volume.PoolConfig

@@ -2,6 +2,7 @@ package zfs
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -109,6 +110,27 @@ const zvolDir = "/dev/zvol/"
 // DevicePath is where the device of a zvol appears some time after the zvol
 // does. Where a dataset's name has a blank, udev's rule has a plus sign.
 func DevicePath(dataset string) string { return zvolDir + strings.ReplaceAll(dataset, " ", "+") }
+
+// RemakeDevice has the kernel make anew the device of the zvol whose DevicePath
+// that is, where nothing uses it. Cut off in between, the zvol is without one
+// until the next call.
+func (c *Client) RemakeDevice(ctx context.Context, device string) error {
+	name := strings.TrimPrefix(device, zvolDir)
+	err := c.setVolmodes(ctx, name)
+	if blank := strings.ReplaceAll(name, "+", " "); errors.Is(err, ErrNotExist) && blank != name {
+		err = c.setVolmodes(ctx, blank)
+	}
+	return err
+}
+
+func (c *Client) setVolmodes(ctx context.Context, name string) error {
+	for _, mode := range []string{"none", "dev"} {
+		if err := c.Set(ctx, name, Setting{Name: "volmode", Value: mode}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // isZvol spares a command: it is true for a zvol whose device is there. A
 // filesystem with zvols below it has a directory of that name.

@@ -230,3 +230,19 @@ func TestC55HostileIdsTouchNothing(t *testing.T) {
 	good.unpublish()
 	good.remove()
 }
+
+// A zvol whose device is gone for good, as ZFS leaves one when another of its
+// name is removed late, gets a new one.
+func TestLostDeviceIsMadeAnew(t *testing.T) {
+	v := newBlock(t, newAPI(), "lost")
+	device := "/dev/zvol/" + v.dataset()
+	machine.Sh(t, "udevadm", "settle", "--timeout=60")
+	if err := os.Remove(device); err != nil {
+		t.Fatal(err)
+	}
+	v.up()
+	if mode := strings.TrimSpace(machine.Sh(t, "zfs", "get", "-H", "-o", "value", "volmode", v.dataset())); mode != "dev" {
+		t.Errorf("volmode is %s", mode)
+	}
+	v.down()
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"syscall"
 	"time"
@@ -123,15 +124,28 @@ type lateError struct{ error }
 func (e *lateError) Unwrap() error { return e.error }
 
 // withDevice calls use with the device at path as soon as it is a block device
-// of the wanted size, and again when use says that it was late. It looks only:
-// nothing is ever made under /dev.
+// of the wanted size, and again when use says that it was late. Nothing is ever
+// made under /dev by hand.
+//
+// ZFS removes the device of a zvol that is destroyed or renamed later, and by
+// its name: one of the same name that was made meanwhile is left without a device
+// for good (zvol_remove_minors in module/zfs/zvol.c). So a device of which nothing
+// is to be seen for long is made anew.
 func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64, use func(Device) error) error {
 	waiting, cancel := context.WithTimeout(ctx, e.deviceWait)
 	defer cancel()
 	began := time.Now()
 	var result error
+	remade := e.remake == nil
 	err := poll(waiting, func() error {
 		d, err := e.device(path)
+		if errors.Is(err, fs.ErrNotExist) && !remade && time.Since(began) > e.remakeAfter {
+			remade = true
+			e.log.WithField("device", path).Warn("the device does not appear and is made anew")
+			if err := e.remake(waiting, path); err != nil {
+				e.log.WithError(err).WithField("device", path).Warn("the device could not be made anew")
+			}
+		}
 		if err == nil && d.SizeBytes != sizeBytes {
 			err = fmt.Errorf("%s has %d bytes, not %d", path, d.SizeBytes, sizeBytes)
 		}

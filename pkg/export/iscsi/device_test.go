@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,38 @@ func TestC13DeviceIsWaitedFor(t *testing.T) {
 	}
 	if d := time.Since(began); d > time.Second {
 		t.Errorf("three short waits took %s", d)
+	}
+}
+
+// A device of which nothing is seen for long is made anew, once.
+func TestC13LostDeviceIsMadeAnew(t *testing.T) {
+	h := fakeHost(t)
+	var remade []string
+	found := false
+	i := h.instanceWith(t, "a", func(c *Config) {
+		c.DeviceWait, c.RemakeAfter = 300*time.Millisecond, 20*time.Millisecond
+		c.Remake = func(_ context.Context, path string) error {
+			remade = append(remade, path)
+			return nil
+		}
+		c.Device = func(path string) (Device, error) {
+			if !found || len(remade) == 0 {
+				return Device{}, &os.PathError{Op: "stat", Path: path, Err: os.ErrNotExist}
+			}
+			return h.device(path)
+		}
+	})
+	v := grants(h.volume(t, 1), openA)
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) {
+		t.Fatalf("Ensure without a device: %v", err)
+	}
+	if !slices.Equal(remade, []string{v.Source}) {
+		t.Fatalf("made anew: %v", remade)
+	}
+	found, remade = true, nil
+	i.ensure(t, v)
+	if !slices.Equal(remade, []string{v.Source}) {
+		t.Errorf("made anew: %v", remade)
 	}
 }
 

@@ -30,6 +30,9 @@ const LUN = 1
 // does not end earlier.
 const defaultDeviceWait = 30 * time.Second
 
+// defaultRemakeAfter is far beyond what udev takes for a link on a busy host.
+const defaultRemakeAfter = 10 * time.Second
+
 // Runner starts child processes; *run.Runner is one.
 type Runner interface {
 	Run(ctx context.Context, c run.Cmd) ([]byte, error)
@@ -52,19 +55,25 @@ type Config struct {
 	Device func(path string) (Device, error)
 	// DeviceWait bounds the wait for a device; zero is 30 s.
 	DeviceWait time.Duration
+	// Remake makes the device at path anew, of which nothing is to be seen; nil
+	// only waits. It is called once in a wait, after RemakeAfter; zero is 10 s.
+	Remake      func(ctx context.Context, path string) error
+	RemakeAfter time.Duration
 }
 
 // Exporter implements export.Exporter. It is safe for concurrent use, also with
 // other Exporters on the same host.
 type Exporter struct {
-	fs         configfs.FS
-	naming     ident.Naming
-	lock       *configfs.Lock
-	log        logrus.FieldLogger
-	runner     Runner
-	passive    bool
-	device     func(path string) (Device, error)
-	deviceWait time.Duration
+	fs          configfs.FS
+	naming      ident.Naming
+	lock        *configfs.Lock
+	log         logrus.FieldLogger
+	runner      Runner
+	passive     bool
+	device      func(path string) (Device, error)
+	deviceWait  time.Duration
+	remake      func(ctx context.Context, path string) error
+	remakeAfter time.Duration
 }
 
 var _ export.Exporter = (*Exporter)(nil)
@@ -72,20 +81,25 @@ var _ export.Exporter = (*Exporter)(nil)
 // New returns an Exporter. It touches nothing.
 func New(c Config) *Exporter {
 	e := &Exporter{
-		fs:         c.FS,
-		naming:     c.Naming,
-		lock:       configfs.NewLock(c.LockPath),
-		log:        c.Log,
-		runner:     c.Runner,
-		passive:    c.Passive,
-		device:     c.Device,
-		deviceWait: c.DeviceWait,
+		fs:          c.FS,
+		naming:      c.Naming,
+		lock:        configfs.NewLock(c.LockPath),
+		log:         c.Log,
+		runner:      c.Runner,
+		passive:     c.Passive,
+		device:      c.Device,
+		deviceWait:  c.DeviceWait,
+		remake:      c.Remake,
+		remakeAfter: c.RemakeAfter,
 	}
 	if e.device == nil {
 		e.device = HostDevice
 	}
 	if e.deviceWait == 0 {
 		e.deviceWait = defaultDeviceWait
+	}
+	if e.remakeAfter == 0 {
+		e.remakeAfter = defaultRemakeAfter
 	}
 	return e
 }
