@@ -32,7 +32,7 @@ func TestStorm(t *testing.T) {
 	w := storm.World{
 		Conn: conn, NodeID: NodeName + "@" + NodeAddress, SizeBytes: 16 << 20,
 		Parameters: []map[string]string{overNFS.parameters, asExt4.parameters},
-		Volumes:    60, Callers: 16, Calls: 320, Patience: time.Minute, Seed: seed,
+		Volumes:    48, Callers: 16, Calls: 160, Patience: time.Minute, Seed: seed,
 	}
 	if os.Getenv("TARN_LONG") != "" {
 		w.Volumes, w.Callers, w.Calls, w.Patience = 500, 64, 4000, 5*time.Minute
