@@ -20,6 +20,8 @@ hack/vm/services start zfs
 zpool create -o cachefile=none -O mountpoint=/well well /dev/vda
 zfs create well/csi
 hack/vm/services start nfs lio
+bin/tarn key --create >/dev/null
+mkdir -p /run/healthy
 `
 
 func (p *pair) healthyServer() {
