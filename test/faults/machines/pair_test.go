@@ -194,7 +194,7 @@ func (p *pair) exportsOf(volumes ...*volume) string {
 	for line := range strings.Lines(p.storage.sh(exported)) {
 		for _, w := range words {
 			if strings.Contains(line, w) {
-				lines = append(lines, line)
+				lines = append(lines, strings.TrimSpace(line))
 				break
 			}
 		}
@@ -202,7 +202,7 @@ func (p *pair) exportsOf(volumes ...*volume) string {
 	if len(lines) < 2*len(volumes) {
 		p.t.Fatalf("no exports are seen of %v: %q", words, lines)
 	}
-	return strings.Join(lines, "")
+	return strings.Join(lines, "\n")
 }
 
 // leftNothing expects both machines to be without volumes.
