@@ -20,13 +20,14 @@ hack/vm/services start zfs
 zpool create -o cachefile=none -O mountpoint=/well well /dev/vda
 zfs create well/csi
 hack/vm/services start nfs lio
-bin/tarn key --create >/dev/null
 mkdir -p /run/healthy
 `
 
 func (p *pair) healthyServer() {
 	p.t.Helper()
 	p.node.sh(healthyUp)
+	// A node has one key, so its storage hosts share theirs.
+	p.node.sh("umask 077; echo " + quote(p.storage.sh("cat /var/lib/tarn/master.key")) + " >/var/lib/tarn/master.key")
 	p.node.start("bin/tarn", "serve", "--mode", "controller", "--endpoint", healthy, "--pool", "well=well/csi", "--address", nodeAddress)
 	waitReady(p.t, p.node, healthy)
 }
