@@ -4,8 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/octal"
 )
 
 // openings names what mountd grants at or below a parent without a publication:
@@ -45,24 +46,8 @@ func parseEtab(table string) []etabLine {
 		path, rest, found := strings.Cut(strings.TrimSpace(line), "\t")
 		client, options, found2 := strings.Cut(rest, "(")
 		if found && found2 {
-			list = append(list, etabLine{path: unescape(path), client: client, options: strings.Split(strings.TrimSuffix(options, ")"), ",")})
+			list = append(list, etabLine{path: octal.Unescape(path), client: client, options: strings.Split(strings.TrimSuffix(options, ")"), ",")})
 		}
 	}
 	return list
-}
-
-// unescape reads a backslash and three octal digits as the byte that they are.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tarn-csi/tarn/pkg/octal"
 )
 
 // caches are the kernel's two tables of who may do what with which path, in the
@@ -84,7 +86,7 @@ func mentions(f *os.File, dir string) (bool, error) {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		for _, word := range strings.FieldsFunc(lines.Text(), func(c rune) bool { return c == ' ' || c == '\t' }) {
-			path := unescape(word)
+			path := octal.Unescape(word)
 			if path == dir || strings.HasPrefix(path, dir+"/") {
 				return true, nil
 			}
@@ -126,7 +128,7 @@ func (r *Releaser) flush() error {
 	return nil
 }
 
-// escape and unescape are the kernel's qword_add and qword_get: what separates
+// escape and octal.Unescape are the kernel's qword_add and qword_get: what separates
 // words is a backslash and three octal digits.
 func escape(path string) string {
 	var b strings.Builder
@@ -136,21 +138,6 @@ func escape(path string) string {
 			continue
 		}
 		b.WriteByte(c)
-	}
-	return b.String()
-}
-
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
 	}
 	return b.String()
 }

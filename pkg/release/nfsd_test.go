@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"github.com/tarn-csi/tarn/pkg/octal"
 	"github.com/tarn-csi/tarn/pkg/run"
 )
 
@@ -169,7 +170,7 @@ func TestWithoutAServerThereIsNothingToRelease(t *testing.T) {
 
 func TestEscapedWords(t *testing.T) {
 	for _, path := range []string{"/tank/a b", `/a\b`, "/tab\there", "/ü"} {
-		if got := unescape(escape(path)); got != path || strings.ContainsAny(escape(path), " \t\n") {
+		if got := octal.Unescape(escape(path)); got != path || strings.ContainsAny(escape(path), " \t\n") {
 			t.Errorf("%q became %q", path, got)
 		}
 	}

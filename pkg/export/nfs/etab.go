@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/octal"
 )
 
 // etab is mountd's table: the options by path and client, the client as it was
@@ -36,7 +38,7 @@ func parseEtab(raw string) etab {
 		if !ok || !ok2 || !strings.HasSuffix(opts, ")") {
 			continue
 		}
-		source := unescape(path)
+		source := octal.Unescape(path)
 		if table[source] == nil {
 			table[source] = map[string]options{}
 		}

@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/octal"
 )
 
 // suffix is what a file under /etc/exports.d must end in to be read.
@@ -75,13 +75,13 @@ func parseFile(raw string) exportFile {
 	for line := range strings.Lines(raw) {
 		line = strings.TrimSuffix(line, "\n")
 		if path, ok := strings.CutPrefix(line, closing); ok {
-			f.source = unescape(path)
+			f.source = octal.Unescape(path)
 		}
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(line, "#") {
 			continue
 		}
-		f.source = unescape(fields[0])
+		f.source = octal.Unescape(fields[0])
 		for _, field := range fields[1:] {
 			host, rest, ok := strings.Cut(field, "(")
 			addr, err := netip.ParseAddr(host)
@@ -119,22 +119,6 @@ func escape(path string) string {
 			continue
 		}
 		fmt.Fprintf(&b, "\\%03o", c)
-	}
-	return b.String()
-}
-
-// unescape reads a path out of an export file or mountd's table.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
 	}
 	return b.String()
 }

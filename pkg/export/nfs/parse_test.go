@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/octal"
 )
 
 // Lines of nfs-utils 2.6.2, word for word.
@@ -114,8 +115,8 @@ func FuzzEscape(f *testing.F) {
 	f.Add(`/\040`)
 	f.Fuzz(func(t *testing.T, path string) {
 		e := escape(path)
-		if unescape(e) != path {
-			t.Errorf("%q became %q and then %q", path, e, unescape(e))
+		if octal.Unescape(e) != path {
+			t.Errorf("%q became %q and then %q", path, e, octal.Unescape(e))
 		}
 		if strings.ContainsAny(e, " \t\n#\"()") {
 			t.Errorf("%q is more than one word of exports(5)", e)
