@@ -19,6 +19,7 @@ import (
 // Exit statuses of iscsiadm, include/iscsi_err.h of open-iscsi.
 const (
 	loggedIn     = 0
+	noReason     = 5 // the connection was gone before the answer was read
 	unauthorised = 24
 )
 
@@ -68,17 +69,24 @@ func (l login) record() []string {
 	return []string{"iscsiadm", "-m", "node", "-T", l.iqn, "-p", l.portal.String(), "-I", l.node}
 }
 
-// start logs in and returns the exit status.
+// start logs in and returns the exit status. A failure without a reason is tried
+// again, as the driver does: a target that refuses closes the connection, and
+// iscsid may see that before it has read why.
 func (l login) start() int {
-	_, err := command(append(l.record(), "--login")...)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode()
+	status := noReason
+	for try := 0; try < 3 && status == noReason; try++ {
+		_, err := command(append(l.record(), "--login")...)
+		var exit *exec.ExitError
+		switch {
+		case err == nil:
+			status = loggedIn
+		case errors.As(err, &exit):
+			status = exit.ExitCode()
+		default:
+			status = -1
+		}
 	}
-	if err != nil {
-		return -1
-	}
-	return loggedIn
+	return status
 }
 
 // stop logs out, if there is a session.
