@@ -52,7 +52,7 @@ func (s *Service) Run(ctx context.Context) {
 		seen := s.poolStates(ctx)
 		err := s.Reconcile(ctx)
 		s.mu.Lock()
-		s.started, s.notReady = true, err
+		s.started = true
 		s.mu.Unlock()
 		pause := s.cfg.Rest
 		if s.told.news("reconcile", err) {
@@ -107,21 +107,32 @@ func (s *Service) poolStates(ctx context.Context) string {
 	return all.String()
 }
 
-// Ready reports why not every pool can be used, from the last look of Run; it
-// never waits.
+// Ready reports why no volume can be served, from the last look of Run; it never
+// waits. A pool that cannot be used keeps nobody from the others: an orchestrator
+// sends nothing to a driver that is not ready, and may start it anew.
 func (s *Service) Ready() error {
 	s.mu.Lock()
-	started, err := s.started, s.notReady
+	started, err := s.started, s.servers
 	s.mu.Unlock()
 	if !started {
 		return fault.New(fault.Unavailable, "the driver is starting")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	var pools []error
+	for _, name := range s.order {
+		err := s.pools[name].unusable()
+		if err == nil {
+			return nil
+		}
+		pools = append(pools, err)
+	}
+	return errors.Join(pools...)
 }
 
-// Reconcile does one round. The error names what keeps the driver from being
-// ready: a pool or a protocol's server. A single broken volume is logged and
-// does not.
+// Reconcile does one round. The error names each pool and each protocol's server
+// that cannot be used. A single broken volume is logged and is no error.
 func (s *Service) Reconcile(ctx context.Context) error {
 	var errs []error
 	for _, protocol := range s.Protocols() {
@@ -129,6 +140,9 @@ func (s *Service) Reconcile(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	s.mu.Lock()
+	s.servers = errors.Join(errs...)
+	s.mu.Unlock()
 	s.touched.reset()
 	s.published.beginListing()
 	known := map[string]*record{}

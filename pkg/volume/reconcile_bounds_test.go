@@ -129,7 +129,7 @@ func TestNoCommandOnASuspendedPool(t *testing.T) {
 }
 
 // An import, and a pool that goes on, are noticed by the running daemon, long
-// before its next round is due.
+// before its next round is due. Without its only pool it is not ready.
 func TestRunNoticesAnImport(t *testing.T) {
 	e := newEnv(t)
 	e.publish(to(e.create(request("v", "nfs")), nodeA))

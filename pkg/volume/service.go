@@ -181,9 +181,9 @@ type Service struct {
 	stopping context.Context
 	stop     context.CancelFunc
 
-	mu       sync.Mutex
-	started  bool
-	notReady error
+	mu      sync.Mutex
+	started bool
+	servers error // why a protocol's server does not work, as the last round saw it
 }
 
 // New returns a service. Nothing is read or changed before Start.
