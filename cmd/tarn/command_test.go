@@ -75,7 +75,7 @@ func TestCommands(t *testing.T) {
 		{"check", 1, "tarn: no pool is configured"},
 		{"volumes --pv-yaml --json", 1, "none of the others can be"},
 		{"volumes --storage-class=fast --pool=t=t/csi --address=192.0.2.1", 1, "--storage-class belongs to --pv-yaml"},
-		{"volumes --pv-yaml --storage-class=smb=fast --pool=t=t/csi --address=192.0.2.1", 1, "must be nfs or iscsi"},
+		{"volumes --pv-yaml --storage-class=smb=fast --pool=t=t/csi --address=192.0.2.1", 1, "must be one of nfs, iscsi,"},
 		{"launch", 1, "tarn: unknown command"},
 		{"key --master-key-file=" + key + " Worker-1", 0, chap.NodeKey(parsed, "worker-1").Hex() + "\n"},
 		{"key --master-key-file=" + key + " worker_1", 1, "RFC 1123"},

@@ -16,15 +16,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal drains; with the handler gone, the second one ends at once.
 	context.AfterFunc(ctx, stop)
-	root := &cobra.Command{
-		Use:           "tarn",
-		Short:         "ZFS pools as container storage, over NFS and iSCSI",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	root.AddCommand(serveCommand(), checkCommand(), keyCommand(), versionCommand())
-	root.AddCommand(volumesCommand(), orphansCommand(), unpublishCommand(), adoptCommand())
-	err := root.ExecuteContext(ctx)
+	err := rootCommand().ExecuteContext(ctx)
 	if err == nil {
 		return
 	}
@@ -34,6 +26,18 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, "tarn:", err)
 	os.Exit(1)
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "tarn",
+		Short:         "ZFS pools as container storage, over NFS and iSCSI",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(serveCommand(), checkCommand(), keyCommand(), versionCommand())
+	root.AddCommand(volumesCommand(), orphansCommand(), unpublishCommand(), adoptCommand())
+	return root
 }
 
 // exitCode is an exit status whose reason was printed already.

@@ -31,7 +31,7 @@ func volumesCommand() *cobra.Command {
 	flags := config.Bind(c.Flags())
 	asJSON := c.Flags().Bool("json", false, "print JSON, with exact bytes")
 	asPV := c.Flags().Bool("pv-yaml", false, "print PersistentVolume objects as YAML")
-	classNames := c.Flags().StringSlice("storage-class", nil, "with --pv-yaml: storage class of the objects that have a claim, as NAME or PROTOCOL=NAME; repeatable")
+	classNames := c.Flags().StringSlice("storage-class", nil, "with --pv-yaml: storage class of the objects that have a claim, as NAME or KIND=NAME, such as nfs=NAME or iscsi/xfs=NAME; repeatable")
 	c.MarkFlagsMutuallyExclusive("json", "pv-yaml")
 	c.MarkFlagsMutuallyExclusive("json", "storage-class")
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -4,6 +4,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -93,32 +94,44 @@ var (
 
 func validName(s string) bool { return len(s) <= 253 && subdomain.MatchString(s) }
 
-// Classes are names of storage classes by protocol.
+// Classes are names of storage classes, by what volumes are: a protocol, or for
+// iscsi also the protocol, a slash and the filesystem or the word block.
 type Classes map[string]string
 
-// ParseClasses reads NAME, which is the class of all volumes, or PROTOCOL=NAME.
+// kinds are what a class may be given for.
+var kinds = []string{volume.NFS, volume.ISCSI, "iscsi/ext4", "iscsi/ext3", "iscsi/xfs", "iscsi/block"}
+
+// ParseClasses reads NAME, which is the class of all volumes, or KIND=NAME.
 func ParseClasses(list []string) (Classes, error) {
 	classes := Classes{}
 	for _, text := range list {
-		protocols := []string{volume.NFS, volume.ISCSI}
-		name := text
-		if protocol, class, given := strings.Cut(text, "="); given {
-			if !slices.Contains(protocols, protocol) {
-				return nil, fault.New(fault.Invalid, "--storage-class is %q; before the = must be nfs or iscsi", ident.Printable(text))
+		of, name := []string{volume.NFS, volume.ISCSI}, text
+		if kind, class, given := strings.Cut(text, "="); given {
+			if !slices.Contains(kinds, kind) {
+				return nil, fault.New(fault.Invalid, "--storage-class is %q; before the = must be one of %s", ident.Printable(text), strings.Join(kinds, ", "))
 			}
-			protocols, name = []string{protocol}, class
+			of, name = []string{kind}, class
 		}
 		if !validName(name) {
 			return nil, fault.New(fault.Invalid, "--storage-class is %q; no storage class can have that name", ident.Printable(text))
 		}
-		for _, p := range protocols {
-			if classes[p] != "" {
-				return nil, fault.New(fault.Invalid, "--storage-class names two classes for %s: %s and %s", p, classes[p], name)
+		for _, kind := range of {
+			if classes[kind] != "" {
+				return nil, fault.New(fault.Invalid, "--storage-class names two classes for %s: %s and %s", kind, classes[kind], name)
 			}
-			classes[p] = name
+			classes[kind] = name
 		}
 	}
 	return classes, nil
+}
+
+// of is the class of an object, the one for its filesystem before its protocol's.
+func (c Classes) of(protocol string, o PersistentVolume) string {
+	exact := o.Spec.CSI.FSType
+	if o.Spec.VolumeMode == "Block" {
+		exact = "block"
+	}
+	return cmp.Or(c[protocol+"/"+exact], c[protocol])
 }
 
 // PersistentVolumes returns the objects of volumes in their order, and what a
@@ -149,7 +162,7 @@ func PersistentVolumes(driver string, list []volume.Lasting, classes Classes) ([
 			told = append(told, fmt.Sprintf("%s: no claimRef: claim %s is the owner of %s; find out which of them it used", v.ID, v.Owner, strings.Join(same, " and ")))
 		default:
 			o.Spec.ClaimRef = &ClaimRef{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: v.Owner.Namespace, Name: v.Owner.Claim}
-			o.Spec.StorageClass = classes[v.Protocol]
+			o.Spec.StorageClass = classes.of(v.Protocol, o)
 		}
 		all = append(all, o)
 	}

@@ -67,7 +67,7 @@ func TestObjectsAreWhatTheyWere(t *testing.T) {
 		owned(lasting("tank/a", "pvc-a", volume.NFS, 5*gib, mount(access.MultiNodeMultiWriter, ""), mount(access.MultiNodeReaderOnly, "")), "shop", "data", "pvc-a"),
 		owned(xfs, "shop", "db", "pvc-b"),
 		block,
-	}, manifest.Classes{volume.NFS: "tarn-nfs", volume.ISCSI: "tarn-iscsi"})
+	}, manifest.Classes{volume.NFS: "tarn-nfs", volume.ISCSI: "tarn-ext4", "iscsi/xfs": "tarn-xfs"})
 	if len(told) > 0 {
 		t.Errorf("told: %q", told)
 	}
@@ -188,7 +188,9 @@ func TestParseClasses(t *testing.T) {
 		{"iscsi=b", manifest.Classes{"iscsi": "b"}},
 		{"a b", nil},
 		{"nfs=a b", nil},
+		{"iscsi=a iscsi/xfs=b iscsi/block=c", manifest.Classes{"iscsi": "a", "iscsi/xfs": "b", "iscsi/block": "c"}},
 		{"smb=a", nil},
+		{"nfs/xfs=a", nil},
 		{"nfs=", nil},
 		{"A", nil},
 		{"a_b", nil},

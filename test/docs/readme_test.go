@@ -28,12 +28,12 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-// section returns what stands below a heading of the README.
-func section(t *testing.T, heading string) string {
+// section returns what stands below a heading of a page.
+func section(t *testing.T, page, heading string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(read(t, "README.md"), "\n## "+heading+"\n")
+	_, rest, ok := strings.Cut(read(t, page), "\n## "+heading+"\n")
 	if !ok {
-		t.Fatalf("the README has no section %q", heading)
+		t.Fatalf("%s has no section %q", page, heading)
 	}
 	text, _, _ := strings.Cut(rest, "\n## ")
 	return text
@@ -41,7 +41,8 @@ func section(t *testing.T, heading string) string {
 
 func TestParameterTableIsComplete(t *testing.T) {
 	var listed []string
-	for line := range strings.Lines(section(t, "Parameters")) {
+	table, _, _ := strings.Cut(section(t, "docs/parameters.md", "StorageClass"), "```")
+	for line := range strings.Lines(table) {
 		if !strings.HasPrefix(line, "| `") {
 			continue
 		}
@@ -52,28 +53,29 @@ func TestParameterTableIsComplete(t *testing.T) {
 	}
 	slices.Sort(listed)
 	if known := volume.KnownParameters(); !slices.Equal(listed, known) {
-		t.Errorf("the README lists\n%q, the driver knows\n%q", listed, known)
+		t.Errorf("the page lists\n%q, the driver knows\n%q", listed, known)
 	}
 }
 
 // The paragraph after the table names the parameters that can change.
 func TestMutableParametersAreNamed(t *testing.T) {
-	_, rest, ok := strings.Cut(section(t, "Parameters"), "\nDuring a volume's life")
+	_, rest, ok := strings.Cut(section(t, "docs/parameters.md", "Changing a volume"), "\nDuring a volume's life")
 	if !ok {
-		t.Fatal("the README does not say what can change")
+		t.Fatal("the page does not say what can change")
 	}
+	rest, _, _ = strings.Cut(rest, "```")
 	var listed []string
 	for _, m := range regexp.MustCompile("`(zfs\\.[a-z]+)`").FindAllStringSubmatch(rest, -1) {
 		listed = append(listed, m[1])
 	}
 	slices.Sort(listed)
 	if mutable := volume.MutableParameters(""); !slices.Equal(listed, mutable) {
-		t.Errorf("the README lists\n%q, the driver takes\n%q", listed, mutable)
+		t.Errorf("the page lists\n%q, the driver takes\n%q", listed, mutable)
 	}
 }
 
 func TestErrorTableNamesEveryCode(t *testing.T) {
-	text := section(t, "Errors")
+	text := section(t, "README.md", "Errors")
 	for _, code := range []string{"INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "OUT_OF_RANGE", "RESOURCE_EXHAUSTED",
 		"FAILED_PRECONDITION", "ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL"} {
 		if !strings.Contains(text, "| "+code+" |") {
@@ -109,7 +111,7 @@ func TestStorageClassIsOneThatTheDriverTakes(t *testing.T) {
 // What `tarn check --json` prints is named, field by field.
 func TestFieldsOfFindingsAreNamed(t *testing.T) {
 	var listed, have []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllStringSubmatch(section(t, "Is this host well?"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\|").FindAllStringSubmatch(section(t, "README.md", "Is this host well?"), -1) {
 		listed = append(listed, m[1])
 	}
 	for f := range reflect.TypeFor[check.Finding]().Fields() {
@@ -117,28 +119,5 @@ func TestFieldsOfFindingsAreNamed(t *testing.T) {
 	}
 	if !slices.Equal(listed, have) {
 		t.Errorf("the README lists %q, a finding has %q", listed, have)
-	}
-}
-
-func TestMakeTargetsExist(t *testing.T) {
-	makefile := read(t, "Makefile")
-	found := regexp.MustCompile(`(?m)make ([a-z-]+)`).FindAllStringSubmatch(section(t, "Try it")+section(t, "Run it"), -1)
-	if len(found) < 3 {
-		t.Fatalf("the README names only %q", found)
-	}
-	for _, m := range found {
-		if !strings.Contains(makefile, "\n"+m[1]+":") {
-			t.Errorf("there is no target %s", m[1])
-		}
-	}
-}
-
-func TestLinksLeadSomewhere(t *testing.T) {
-	for _, file := range []string{"README.md", "hack/vm/README.md", "docs/design.md", "docs/limitations.md", "docs/cases.md"} {
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(read(t, file), -1) {
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(file), m[1])); err != nil {
-				t.Errorf("%s: %v", file, err)
-			}
-		}
 	}
 }
