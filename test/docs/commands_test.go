@@ -58,16 +58,17 @@ func tools() map[string]func(*reader, []string) error {
 		"fuser":       nil,
 		"grep":        nil,
 		"hack/vm/run": nil, "hack/vm/shell": nil,
-		"ls":        nil,
-		"mount":     nil,
-		"umount":    nil,
-		"multipath": nil,
-		"ps":        nil,
-		"rm":        nil,
-		"ss":        nil,
-		"stat":      nil,
-		"xfs_admin": nil,
-		"e2fsck":    nil,
+		"ls":         nil,
+		"mount":      nil,
+		"umount":     nil,
+		"multipath":  nil,
+		"ps":         nil,
+		"rm":         nil,
+		"ss":         nil,
+		"stat":       nil,
+		"targetcli":  nil,
+		"xfs_repair": nil,
+		"e2fsck":     nil,
 	}
 }
 
@@ -117,11 +118,15 @@ func (r *reader) kubectl(args []string) error {
 		switch {
 		case a == "--" && args[0] == "exec":
 			return r.check(args[i+1:])
-		case a == "-k" || a == "-f" && args[0] != "logs" || a == "--from-file":
+		case a == "-k" || a == "-f" && args[0] != "logs":
 			if i+1 == len(args) {
 				return fmt.Errorf("nothing follows %s", a)
 			}
 			if err := r.exists(args[i+1]); err != nil {
+				return err
+			}
+		case strings.HasPrefix(a, "--from-file="):
+			if err := r.exists(strings.TrimPrefix(a, "--from-file=")); err != nil {
 				return err
 			}
 		case args[0] == "kustomize" && i == 1:
@@ -205,8 +210,9 @@ func TestEveryCommandIsKnown(t *testing.T) {
 				if err := r.check(c.Argv); err != nil {
 					t.Errorf("%s:%d: %v", d.Path, c.Line, err)
 				}
-				if c.Writes != "" {
-					r.written[c.Writes] = true
+				r.written[c.Writes] = true
+				if at := slices.Index(c.Argv, "--master-key-file"); at > 0 && slices.Contains(c.Argv, "--create") {
+					r.written[c.Argv[at+1]] = true
 				}
 			}
 		}
@@ -225,7 +231,7 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 	for _, line := range []string{
 		"frobnicate", "zfs destory tank/a", "zpool", "make everything", "kubectl aply -k deploy", "kubectl apply -k deploy/nowhere",
 		"kubectl apply -f nowhere.yaml", "kubectl -n tarn exec a -- frobnicate", "kubectl exec a -- zfs nothing", "cat deploy/nothing.yaml",
-		"exportfs -o x", "ssh host zfs nothing", "sudo frobnicate", "ls | frobnicate",
+		"exportfs -o x", "kubectl create secret generic a --from-file=nowhere.key", "kubectl frob", "helm frob", "systemctl frob tarn", "ssh host zfs nothing", "sudo frobnicate", "ls | frobnicate",
 	} {
 		list, err := markdown.Split(line)
 		if err != nil {

@@ -61,8 +61,9 @@ var (
 func Parse(text string) Doc {
 	var d Doc
 	var prose strings.Builder
-	var open *Block // the block that is being read
-	blank := true   // whether the line before was empty
+	var open *Block   // the block that is being read
+	var margin string // what is before its fence
+	blank := true     // whether the line before was empty
 	for i, line := range strings.Split(text, "\n") {
 		language, fence := strings.CutPrefix(strings.TrimLeft(line, " "), "```")
 		indented := strings.HasPrefix(line, "    ") && strings.TrimSpace(line) != ""
@@ -72,8 +73,9 @@ func Parse(text string) Doc {
 				d.Blocks, open = append(d.Blocks, *open), nil
 				break
 			}
-			open.Text += line + "\n"
+			open.Text += strings.TrimPrefix(line, margin) + "\n"
 		case fence:
+			margin = line[:strings.Index(line, "`")]
 			open = &Block{Language: strings.TrimSpace(language), Line: i + 2}
 		case open != nil && indented:
 			open.Text += strings.TrimPrefix(line, "    ") + "\n"

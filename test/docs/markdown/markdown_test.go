@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 		Blocks: []markdown.Block{
 			{Language: "indented", Line: 6, Text: "make it\n# said\n"},
 			{Language: "console", Line: 12, Text: "ls `no span` [no](link)\n"},
-			{Line: 16, Text: "  plain\n"},
+			{Line: 16, Text: "plain\n"},
 		},
 	}
 	if diff := cmp.Diff(want, d); diff != "" {
