@@ -133,6 +133,17 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
+// A claim is one with its namespace, which has no dots.
+func TestANamespaceIsALabel(t *testing.T) {
+	for _, namespace := range []string{"", "a.b", "A", strings.Repeat("a", 64)} {
+		v := owned(lasting("tank/a", "a", volume.NFS, gib, mount(access.SingleNodeWriter, "")), namespace, "data", "")
+		list, told := manifest.PersistentVolumes(driver, []volume.Lasting{v}, manifest.Classes{volume.NFS: "fast"})
+		if list[0].Spec.ClaimRef != nil || list[0].Spec.StorageClass != "" || len(told) != 1 {
+			t.Errorf("%q: %+v, told %q", namespace, list[0].Spec, told)
+		}
+	}
+}
+
 // Names that Kubernetes takes and YAML takes for something else are quoted, for
 // readers of YAML 1.1 too.
 func TestNamesThatLookLikeOtherValues(t *testing.T) {

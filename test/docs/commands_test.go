@@ -229,7 +229,7 @@ func TestEveryCommandIsKnown(t *testing.T) {
 // The rules refuse what they are there for.
 func TestUnknownCommandsAreRefused(t *testing.T) {
 	for _, line := range []string{
-		"frobnicate", "zfs destory tank/a", "zpool", "make everything", "kubectl aply -k deploy", "kubectl apply -k deploy/nowhere",
+		"frobnicate", "zfs remove tank/a", "zpool", "make everything", "kubectl aply -k deploy", "kubectl apply -k deploy/nowhere",
 		"kubectl apply -f nowhere.yaml", "kubectl -n tarn exec a -- frobnicate", "kubectl exec a -- zfs nothing", "cat deploy/nothing.yaml",
 		"exportfs -o x", "kubectl create secret generic a --from-file=nowhere.key", "kubectl frob", "helm frob", "systemctl frob tarn", "ssh host zfs nothing", "sudo frobnicate", "ls | frobnicate",
 	} {

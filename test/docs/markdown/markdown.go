@@ -75,7 +75,7 @@ func Parse(text string) Doc {
 			}
 			open.Text += strings.TrimPrefix(line, margin) + "\n"
 		case fence:
-			margin = line[:strings.Index(line, "`")]
+			margin, _, _ = strings.Cut(line, "`")
 			open = &Block{Language: strings.TrimSpace(language), Line: i + 2}
 		case open != nil && indented:
 			open.Text += strings.TrimPrefix(line, "    ") + "\n"
