@@ -226,6 +226,25 @@ func TestEveryCommandIsKnown(t *testing.T) {
 	}
 }
 
+// The README's console blocks are run on a host without a cluster, by test/e2e:
+// what needs one stands in blocks of sh.
+func TestTheReadmesConsoleNeedsNoCluster(t *testing.T) {
+	for _, b := range markdown.Parse(read(t, "README.md")).Blocks {
+		if b.Language != "console" {
+			continue
+		}
+		commands, err := b.Commands()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, c := range commands {
+			if !slices.Contains([]string{"make", "zfs", "bin/tarn"}, c.Argv[0]) {
+				t.Errorf("README.md:%d: %s is not on the host where the block is run", c.Line, c.Argv[0])
+			}
+		}
+	}
+}
+
 // The rules refuse what they are there for.
 func TestUnknownCommandsAreRefused(t *testing.T) {
 	for _, line := range []string{
