@@ -72,6 +72,10 @@ func (r *StageRequest) check() error {
 }
 
 func (r *PublishRequest) check() error {
+	// The id of such a volume is the orchestrator's own, and none of ours.
+	if r.StagingPath == "" && r.VolumeContext[attributeEphemeral] == "true" {
+		return fault.New(fault.Invalid, "ephemeral volumes are not served: use a claim")
+	}
 	if _, err := ident.ParseVolumeID(r.VolumeID); err != nil {
 		return err
 	}
@@ -80,9 +84,6 @@ func (r *PublishRequest) check() error {
 	}
 	if err := checkCapability(r.Capability); err != nil {
 		return err
-	}
-	if r.StagingPath == "" && r.VolumeContext[attributeEphemeral] == "true" {
-		return fault.New(fault.Invalid, "ephemeral volumes are not served: use a claim")
 	}
 	if r.StagingPath == "" {
 		return fault.New(fault.Precondition, "the staging path is missing: stage the volume, and name its staging path")
