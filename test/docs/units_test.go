@@ -127,3 +127,22 @@ func TestTheUnitStartsTarnWithTheSamples(t *testing.T) {
 		t.Errorf("it is %s in %s and %s, mode %s", c.Endpoint, c.RunDir, c.StateDir, c.Mode)
 	}
 }
+
+// The sidecars' environments and the cluster's credentials are what the units
+// read, and what the page installs.
+func TestTheFilesOfTheUnitsAreThere(t *testing.T) {
+	page := read(t, "deploy/systemd/README.md")
+	for _, sidecar := range []string{"csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"} {
+		if _, given, ok := strings.Cut(read(t, "deploy/systemd/"+sidecar+".env"), "\nSIDECAR_ARGS="); !ok || strings.Contains(strings.TrimSpace(given), "\n") {
+			t.Errorf("%s.env has no line of SIDECAR_ARGS, or more than one", sidecar)
+		}
+		if !strings.Contains(page, "tarn-sidecar@"+sidecar) {
+			t.Errorf("the page does not start %s", sidecar)
+		}
+	}
+	for _, word := range strings.Fields(read(t, "deploy/systemd/kubeconfig")) {
+		if file, ok := strings.CutPrefix(word, "/etc/tarn/cluster-"); ok && !strings.Contains(page, "> cluster-"+file+"\n") {
+			t.Errorf("nobody makes %s", word)
+		}
+	}
+}
