@@ -56,6 +56,7 @@ func TestCommandsOfTheStorageHost(t *testing.T) {
 			t.Errorf("a published volume is %+v", e)
 		}
 	}
+	objectsOf(t, both)
 	// By hand, behind the driver's back.
 	machine.Sh(t, "exportfs", "-u", harness.Address+":"+nfs.info["share"])
 	list = inventory(t)
@@ -71,6 +72,21 @@ func TestCommandsOfTheStorageHost(t *testing.T) {
 	unpublishByHand(t, both)
 	orphansByHand(t, both)
 	adoptByHand(t)
+}
+
+// objectsOf finds volumes among the PersistentVolumes of the pool. What other
+// tests left of deleted volumes is told, and nothing else.
+func objectsOf(t *testing.T, list []*live) {
+	t.Helper()
+	out, err := host.Daemon.Command(deadline(t), "volumes", "--pv-yaml", "--storage-class", "nfs=a")
+	if err != nil && !strings.Contains(err.Error(), "left out: ") {
+		t.Error(err)
+	}
+	for _, l := range list {
+		if !strings.Contains(out, "volumeHandle: "+l.id+"\n") {
+			t.Errorf("%s is not among\n%s", l.id, out)
+		}
+	}
 }
 
 // unpublishByHand ends publications by the command, which the daemon does.
