@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,8 @@ type pool struct {
 	lock *os.File
 	// seen are the volumes that the last listing showed; nil before the first.
 	seen []ident.VolumeID
+	// listing is how long its listings may take; zero before one took long.
+	listing time.Duration
 }
 
 // saw notes what a listing showed, for when the pool does not answer.

@@ -175,21 +175,24 @@ func (s *Service) Reconcile(ctx context.Context) error {
 
 // reconcilePool opens the pool and exports its published volumes. It returns all
 // its volumes, also beside an error once they were read. A pool that does not
-// answer holds it up for as long as one command may take.
+// answer holds it up for as long as one command may take, one that is slow for
+// as long as its listing.
 func (s *Service) reconcilePool(ctx context.Context, p *pool) ([]*record, error) {
 	one, cancel := context.WithTimeout(ctx, s.cfg.Operation)
 	defer cancel()
 	if err := s.openPool(one, p); err != nil {
 		return nil, s.silent(p, err)
 	}
+	listing, cancel := context.WithTimeout(ctx, s.patience(p.cfg.Name))
+	defer cancel()
 	p.index.begin()
-	records, err := s.records(one, p.cfg.Name)
+	records, err := s.records(listing, p.cfg.Name)
 	if err != nil {
-		return nil, s.silent(p, err)
+		return nil, s.slow(ctx, p, err)
 	}
-	hidden, err := s.readIndex(one, p, records)
+	hidden, err := s.readIndex(listing, p, records)
 	if err != nil {
-		return records, s.silent(p, err)
+		return records, s.slow(ctx, p, err)
 	}
 	var group errgroup.Group
 	group.SetLimit(reconcileWorkers)
@@ -218,19 +221,6 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool) ([]*record, error)
 	}
 	s.sweep(ctx, p, hidden)
 	return records, nil
-}
-
-// silent makes a pool that did not answer in time unusable until it was opened
-// again, so that no call waits for it.
-func (s *Service) silent(p *pool, err error) error {
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, fault.Busy) {
-		return err
-	}
-	err = fault.New(fault.Unavailable, "pool %q does not answer: see `zpool status` and the running commands: %w", p.cfg.Name, err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
-	return err
 }
 
 // reconcileVolume brings one volume's export to what ZFS says. r is what the

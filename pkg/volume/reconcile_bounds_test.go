@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/export"
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/volume"
+	"github.com/tarn-csi/tarn/pkg/zfs"
 	"github.com/tarn-csi/tarn/pkg/zfs/fake"
 )
 
@@ -73,6 +75,65 @@ func TestReconcileBesideAPoolThatDoesNotAnswer(t *testing.T) {
 	close(gate)
 	waitFor(t, func() bool { return e.Reconcile(t.Context()) == nil })
 	e.create(with(request("w", "nfs"), "pool", "other"))
+}
+
+// A pool that answers, and takes longer to be listed than a command may, is no
+// pool that hangs: it is used meanwhile, and gets more time until it is listed.
+func TestReconcileOfAPoolThatIsSlow(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	slow := &slowly{ZFS: e.cfg.ZFS, takes: 400 * time.Millisecond}
+	e.cfg.ZFS = slow
+	e.cfg.Operation = 300 * time.Millisecond
+	for _, verb := range []string{"children", "snapshots"} {
+		slow.verb.Store("")
+		e.start()
+		slow.verb.Store(verb)
+		must(t, e.LoseExports(true))
+		wantKind(t, e.Reconcile(t.Context()), fault.Unavailable, `"tank" answers`)
+		e.create(request("beside-"+verb, "nfs"))
+		waitFor(t, func() bool { return e.Reconcile(t.Context()) == nil })
+		e.wantOpened("v 192.0.2.21 rw")
+	}
+	if n := slow.cut.Load(); n < 2 || n > 6 {
+		t.Errorf("%d listings were cut off", n)
+	}
+}
+
+// slowly is a ZFS of which one kind of listing takes its time, or as long as its
+// caller waits.
+type slowly struct {
+	volume.ZFS
+	takes time.Duration
+	verb  atomic.Value
+	cut   atomic.Int32
+}
+
+func (s *slowly) wait(ctx context.Context, verb string) error {
+	if verb != s.verb.Load() {
+		return nil
+	}
+	select {
+	case <-time.After(s.takes):
+		return nil
+	case <-ctx.Done():
+		s.cut.Add(1)
+		return ctx.Err()
+	}
+}
+
+func (s *slowly) Children(ctx context.Context, parent string) ([]zfs.Dataset, error) {
+	if err := s.wait(ctx, "children"); err != nil {
+		return nil, err
+	}
+	return s.ZFS.Children(ctx, parent)
+}
+
+func (s *slowly) Snapshots(ctx context.Context, parent string) ([]zfs.Dataset, error) {
+	if err := s.wait(ctx, "snapshots"); err != nil {
+		return nil, err
+	}
+	return s.ZFS.Snapshots(ctx, parent)
 }
 
 // hanging is an exporter that one volume hangs in, for good.

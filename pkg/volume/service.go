@@ -266,7 +266,7 @@ func (s *Service) lockFor(ctx context.Context, timeout time.Duration, what strin
 // read runs fn without a lock, and returns at the caller's deadline even if a
 // command on a suspended pool does not end.
 func (s *Service) read(ctx context.Context, what, pool string, fn func(context.Context) error) error {
-	return s.ops.Do(ctx, op.Spec{What: what, Group: "pool " + pool, Timeout: s.cfg.Operation}, fn)
+	return s.ops.Do(ctx, op.Spec{What: what, Group: "pool " + pool, Timeout: s.patience(pool)}, fn)
 }
 
 // Drain waits for running operations. Copies are cut off: they go on when they

@@ -5,7 +5,6 @@ package zfs_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tarn-csi/tarn/pkg/zfs"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 // exportByHand makes an export that is in no file, and reports whether it is still
@@ -175,50 +175,22 @@ func TestGuestForgedLines(t *testing.T) {
 // A pool whose disk fails: what runs may hang until it is cleared, but no longer
 // than its caller waits, and what comes later is told why.
 func TestGuestSuspendedPool(t *testing.T) {
-	const pool, mapping = "tarn-zfs-frail", "tarn-frail"
-	dir := t.TempDir()
-	image := filepath.Join(dir, "disk")
-	must := func(errs ...error) {
-		t.Helper()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(command("modprobe", "-a", "loop", "dm_mod"), os.WriteFile(image, nil, 0o600), os.Truncate(image, 256<<20))
-	loop := loopDevice(t, image)
-	table := "0 524288 linear " + loop + " 0"
-	must(command("dmsetup", "create", mapping, "--table", table))
-	t.Cleanup(func() { _ = command("dmsetup", "remove", "--retry", mapping) })
-	must(command("zpool", "create", "-f", "-m", "none", pool, "/dev/mapper/"+mapping))
-	t.Cleanup(func() { _ = command("zpool", "destroy", "-f", pool) })
+	frail := machine.NewFrail(t, "tarn-zfs-frail", "-m", "none")
+	pool := frail.Name
 	c := newClient(t)
-	must(c.Create(t.Context(), zfs.Spec{Name: pool + "/v", Properties: settings("tarn:name=x")}))
-	must(c.Snapshot(t.Context(), zfs.SnapshotSpec{Names: []string{pool + "/v@s"}}))
-
-	must(command("dmsetup", "wipe_table", mapping))
-	healed := false
-	heal := func() {
-		if !healed {
-			healed = true
-			must(command("dmsetup", "load", mapping, "--table", table), command("dmsetup", "resume", mapping), command("zpool", "clear", pool))
-		}
+	err := errors.Join(c.Create(t.Context(), zfs.Spec{Name: pool + "/v", Properties: settings("tarn:name=x")}),
+		c.Snapshot(t.Context(), zfs.SnapshotSpec{Names: []string{pool + "/v@s"}}))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(heal)
+
+	frail.Break()
 	// The first one finds out; it may hang until the pool is healed.
 	first := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() { first <- c.Create(ctx, zfs.Spec{Name: pool + "/first"}) }()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		health, err := output("zpool", "list", "-H", "-o", "health", pool)
-		must(err)
-		if health == "SUSPENDED\n" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the pool does not suspend: %s", health)
-		}
-	}
+	machine.Eventually(t, "the pool is suspended", frail.Suspended)
 	if state, err := c.PoolState(t.Context(), pool+"/v"); err != nil || state != "SUSPENDED" {
 		t.Errorf("the state is %q, %v", state, err)
 	}
@@ -243,7 +215,7 @@ func TestGuestSuspendedPool(t *testing.T) {
 			t.Errorf("%s on a suspended pool: %v", what, err)
 		}
 	}
-	heal()
+	frail.Heal()
 	select {
 	case err := <-first:
 		t.Logf("the command that found out: %v", err)
@@ -253,35 +225,6 @@ func TestGuestSuspendedPool(t *testing.T) {
 	if d, err := c.Get(t.Context(), pool+"/v"); err != nil {
 		t.Errorf("%v, %v", d, err)
 	}
-}
-
-// loopDevice makes a disk of a file, as losetup(8) does.
-func loopDevice(t *testing.T, image string) string {
-	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	must(err)
-	defer control.Close()
-	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-	must(err)
-	backing, err := os.OpenFile(image, os.O_RDWR, 0)
-	must(err)
-	defer backing.Close()
-	device := fmt.Sprintf("/dev/loop%d", n)
-	loop, err := os.OpenFile(device, os.O_RDWR, 0)
-	must(err)
-	must(unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_SET_FD, int(backing.Fd())))
-	t.Cleanup(func() {
-		if err := errors.Join(unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_CLR_FD, 0), loop.Close()); err != nil {
-			t.Errorf("detach %s: %v", device, err)
-		}
-	})
-	return device
 }
 
 // A copy ends with its caller, and leaves nothing that runs and nothing that looks
