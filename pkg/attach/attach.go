@@ -40,6 +40,9 @@ type Attachment struct {
 	IQN string
 	// Server is where the target is reached; "" where nothing tells.
 	Server string
+	// Sessions is how many sessions there are, and Lost how many of them carry
+	// nothing now.
+	Sessions, Lost int
 }
 
 // Attacher attaches the volumes of one protocol. Calls for one volume are

@@ -69,7 +69,7 @@ func (tools) Pipe(context.Context, run.Cmd, run.Cmd) ([]byte, error) {
 	return nil, errors.New("nothing here is piped")
 }
 
-func (tools) Track(tool, _, _ string) func(error) {
+func (tools) Track(_ context.Context, tool, _, _ string) func(error) {
 	return func(error) { panic("a child of go-zfs is not bounded: " + tool) }
 }
 

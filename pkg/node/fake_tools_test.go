@@ -104,7 +104,7 @@ func (a initiator) Attachments(context.Context) ([]attach.Attachment, error) {
 	defer a.mu.Unlock()
 	var list []attach.Attachment
 	for iqn := range a.sessions {
-		list = append(list, attach.Attachment{IQN: iqn, Server: "192.0.2.10"})
+		list = append(list, attach.Attachment{IQN: iqn, Server: "192.0.2.10", Sessions: 1})
 	}
 	for iqn := range a.records {
 		if a.sessions[iqn] == nil {

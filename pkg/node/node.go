@@ -24,6 +24,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/op"
+	"github.com/tarn-csi/tarn/pkg/pulse"
 )
 
 // maxOperation bounds a call that came without a deadline.
@@ -126,6 +127,8 @@ type Service struct {
 	// orphanTimeout bounds the removal of one orphan.
 	orphanTimeout time.Duration
 	left          left
+	tally         tally
+	pulse         *pulse.Pulse
 }
 
 // New returns a Service and prepares its state directory.
@@ -164,6 +167,7 @@ func New(cfg Config) (*Service, error) {
 	return &Service{
 		Config: cfg, records: l, disk: d, boot: boot,
 		aliveTimeout: aliveTimeout, resizeTimeout: resizeTimeout, orphanTimeout: orphanTimeout,
+		pulse: pulse.New("the sweep", sweepLimit),
 	}, nil
 }
 

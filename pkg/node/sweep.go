@@ -20,6 +20,10 @@ const (
 	// sweepWait is how long a stage waits for a sweep that is removing what is
 	// left of an earlier one.
 	sweepWait = 5 * time.Second
+	// sweepLimit is more than a step of a sweep may take, the removal of one
+	// orphan, and what else it does, which reads files.
+	sweepLimit   = 3 * time.Minute
+	beatInterval = 10 * time.Second
 	// sweepWorkers is how many orphans are removed at once, so that those of a
 	// server that does not answer do not delay the others.
 	sweepWorkers = 4
@@ -60,6 +64,9 @@ func (s *Service) Run(ctx context.Context) {
 	var last string
 	for {
 		err := s.Sweep(ctx)
+		s.tally.swept(err)
+		s.countStaged()
+		s.pulse.Beat()
 		text := ""
 		if err != nil && ctx.Err() == nil {
 			text = err.Error()
@@ -68,12 +75,26 @@ func (s *Service) Run(ctx context.Context) {
 			s.Log.WithError(err).Warn("what is left of volumes that are not staged cannot be looked for")
 		}
 		last = text
-		timer := time.NewTimer(s.Rest)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.rest(ctx) {
 			return
+		}
+	}
+}
+
+// rest waits for the next sweep; false when ctx has ended.
+func (s *Service) rest(ctx context.Context) bool {
+	end := time.NewTimer(s.Rest)
+	defer end.Stop()
+	beat := time.NewTicker(beatInterval)
+	defer beat.Stop()
+	for {
+		select {
+		case <-beat.C:
+			s.pulse.Beat()
+		case <-end.C:
+			return true
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -91,6 +112,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.tally.foundOrphans(len(orphans))
 	still := map[string]bool{}
 	var group errgroup.Group
 	group.SetLimit(sweepWorkers)
@@ -128,6 +150,7 @@ func (s *Service) orphans(ctx context.Context) ([]orphan, error) {
 			}
 		}
 	}
+	s.tally.foundSessions(all)
 	if len(all) == 0 {
 		return nil, nil
 	}
@@ -164,6 +187,7 @@ func (s *Service) claimed() (map[string]bool, error) {
 func (s *Service) sweepOne(all context.Context, o orphan) {
 	ctx, cancel := context.WithTimeout(all, s.orphanTimeout)
 	defer cancel()
+	defer s.pulse.Beat()
 	err := s.Operations.Do(ctx, op.Spec{
 		What: "sweep", Keys: targetKeys(o.IQN), Group: "orphans at " + o.Server, Background: true,
 	}, func(ctx context.Context) error {
@@ -173,6 +197,7 @@ func (s *Service) sweepOne(all context.Context, o orphan) {
 		}
 		gone, err := o.DetachOrphan(ctx, o.IQN, s.Naming.Initiator(s.NodeID.Name))
 		if len(gone) > 0 {
+			s.tally.removed()
 			s.Log.WithFields(logrus.Fields{"target": o.IQN, "removed": gone}).
 				Warn("removed what was left of a volume that is not staged")
 		}

@@ -35,7 +35,7 @@ func (r *Runner) start(ctx context.Context, c Cmd, stdin io.Reader, stdout io.Wr
 		return nil, c.notStarted(err)
 	}
 	k.ended = ended
-	k.done = r.Track(c.Tool, c.mask(verb(c.Args)), c.line())
+	k.done = r.Track(ctx, c.Tool, c.mask(verb(c.Args)), c.line())
 	if err := k.cmd.Start(); err != nil {
 		err = k.failed(ctx, err)
 		k.done(err)

@@ -91,17 +91,23 @@ type Child struct {
 	Since      time.Time
 }
 
+// An Observer hears of each child that has ended, or could not be started. ctx is
+// its caller's, and may have ended. It must not block.
+type Observer func(ctx context.Context, c Child, err error)
+
 // Runner starts children. It is safe for concurrent use.
 type Runner struct {
-	log  logrus.FieldLogger
-	mu   sync.Mutex
-	next int
-	live map[int]Child
+	log       logrus.FieldLogger
+	observers []Observer
+	mu        sync.Mutex
+	next      int
+	live      map[int]Child
 }
 
-// New returns a Runner that logs each start and end at debug level.
-func New(log logrus.FieldLogger) *Runner {
-	return &Runner{log: log, live: map[int]Child{}}
+// New returns a Runner that logs each start and end at debug level, and tells
+// the observers.
+func New(log logrus.FieldLogger, observers ...Observer) *Runner {
+	return &Runner{log: log, observers: observers, live: map[int]Child{}}
 }
 
 // Run starts the child and returns its stdout. When ctx ends, the whole process
@@ -125,8 +131,8 @@ func (r *Runner) Run(ctx context.Context, c Cmd) ([]byte, error) {
 }
 
 // Track lists a child that something else starts (go-zfs) until the returned
-// function is called with its outcome.
-func (r *Runner) Track(tool, verb, line string) func(error) {
+// function is called with its outcome. ctx is its caller's.
+func (r *Runner) Track(ctx context.Context, tool, verb, line string) func(error) {
 	child := Child{Tool: tool, Verb: verb, Line: line, Since: time.Now()}
 	r.mu.Lock()
 	id := r.next
@@ -143,6 +149,9 @@ func (r *Runner) Track(tool, verb, line string) func(error) {
 			entry = entry.WithError(err)
 		}
 		entry.Debug("child ended")
+		for _, hears := range r.observers {
+			hears(ctx, child, err)
+		}
 	}
 }
 

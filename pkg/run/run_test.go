@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -186,13 +188,35 @@ func TestLiveShowsWhatRunsAndSinceWhen(t *testing.T) {
 func TestTrackListsWhatSomethingElseStarts(t *testing.T) {
 	t.Parallel()
 	r := quiet()
-	end := r.Track("zfs", "get", "zfs get all")
+	end := r.Track(t.Context(), "zfs", "get", "zfs get all")
 	if live := r.Live(); len(live) != 1 || live[0].Verb != "get" {
 		t.Errorf("got %v", live)
 	}
 	end(io.EOF)
 	if live := r.Live(); len(live) != 0 {
 		t.Errorf("after the end: %v", live)
+	}
+}
+
+func TestObserversHearOfEveryEnd(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, "caller")
+	var heard []string
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	r := run.New(log, func(ctx context.Context, c run.Child, err error) {
+		heard = append(heard, fmt.Sprint(ctx.Value(key{}), "|", c.Line, "|", run.ExitCode(err), "|", time.Since(c.Since) < time.Minute))
+	})
+	_, _ = r.Run(ctx, run.Cmd{Tool: "true", Args: []string{"--password", "hidden"}, Secrets: []string{"hidden"}})
+	_, _ = r.Run(ctx, run.Cmd{Tool: "sh", Args: []string{"-c", "exit 7"}})
+	_, _ = r.Run(ctx, run.Cmd{Tool: "tarn-no-such-tool"})
+	r.Track(ctx, "zfs", "destroy", "zfs destroy tank/a")(nil)
+	want := []string{
+		"caller|true --password [masked]|0|true", "caller|sh -c exit 7|7|true", "caller|tarn-no-such-tool |-1|true", "caller|zfs destroy tank/a|0|true",
+	}
+	if !slices.Equal(heard, want) {
+		t.Errorf("heard\n%q, want\n%q", heard, want)
 	}
 }
 

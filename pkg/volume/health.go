@@ -368,16 +368,19 @@ func (s *Service) judgeExport(p *pool, r *record, st export.Status) []Condition 
 // exported is what the kernel shows of one protocol.
 type exported struct {
 	byUUID map[string]export.Status
-	// err says why the protocol is not served.
-	err error
+	// err says why the protocol is not served, down only why its server cannot
+	// serve.
+	err, down error
+	// unwanted counts those that belong to no volume and are still there.
+	unwanted int
 }
 
 // lookAll reads the kernel's tables of every protocol.
 func (s *Service) lookAll(ctx context.Context) map[string]exported {
 	all := map[string]exported{}
 	for protocol, e := range s.cfg.Exporters {
-		x := exported{byUUID: map[string]export.Status{}, err: e.Ready(ctx)}
-		if x.err == nil {
+		x := exported{byUUID: map[string]export.Status{}, down: e.Ready(ctx)}
+		if x.err = x.down; x.err == nil {
 			var list []export.Status
 			list, x.err = e.List(ctx)
 			for _, st := range list {

@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -134,6 +136,24 @@ func (x *index) snapshot(pool string, id ident.SnapshotID) (place, bool, error) 
 
 func notLoaded(pool string) error {
 	return fault.New(fault.Unavailable, "pool %q: its snapshots have not been read yet", pool)
+}
+
+// snapshotsByDataset counts the snapshots that can be asked for.
+func (x *index) snapshotsByDataset() map[string]int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	counts := map[string]int{}
+	for _, at := range x.snapshots.now {
+		counts[at.dataset]++
+	}
+	return counts
+}
+
+// tombstones returns the deleted volumes that are still there.
+func (x *index) tombstones() []*record {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Collect(maps.Values(x.graves.now))
 }
 
 // named returns the snapshot that has a name.

@@ -28,7 +28,9 @@ type pool struct {
 	// err says why the pool cannot be used; nil once it was opened.
 	err  error
 	base string // the parent's mountpoint
-	lock *os.File
+	// usedBytes and availableBytes are the parent's.
+	usedBytes, availableBytes int64
+	lock                      *os.File
 	// seen are the volumes that the last listing showed; nil before the first.
 	seen []ident.VolumeID
 	// listing is how long its listings may take; zero before one took long.
@@ -47,6 +49,13 @@ func (p *pool) known() []ident.VolumeID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen
+}
+
+// measure notes how full the parent is.
+func (p *pool) measure(parent zfs.Dataset) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.usedBytes, p.availableBytes = parent.Bytes("used"), parent.Bytes("available")
 }
 
 // unusable says why the pool cannot be used, or nil.
@@ -109,6 +118,7 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 			return "", err
 		}
 	}
+	p.measure(d)
 	base, _ := d.Value("mountpoint")
 	s.mountParent(ctx, p, d, base)
 	return base, nil

@@ -41,6 +41,9 @@ const (
 	// reconcileWorkers is how many volumes are worked on at once, so that one
 	// that waits does not delay the others.
 	reconcileWorkers = 8
+	// pulseGrace is what a step of a round may take beyond the longest command in
+	// it, a listing: it reads files of the kernel's.
+	pulseGrace = time.Minute
 )
 
 // Run opens the pools and keeps the kernel's exports equal to the
@@ -83,6 +86,7 @@ func (s *Service) rest(ctx context.Context, pause time.Duration, seen string) (c
 	for {
 		select {
 		case <-look.C:
+			s.pulse.Beat()
 			if s.poolStates(ctx) != seen {
 				return true, false
 			}
@@ -134,9 +138,11 @@ func (s *Service) Ready() error {
 // Reconcile does one round. The error names each pool and each protocol's server
 // that cannot be used. A single broken volume is logged and is no error.
 func (s *Service) Reconcile(ctx context.Context) error {
+	r := newRound(s.lookAll(ctx))
+	s.pulse.Beat()
 	var errs []error
 	for _, protocol := range s.Protocols() {
-		if err := s.cfg.Exporters[protocol].Ready(ctx); err != nil {
+		if err := r.before[protocol].down; err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -151,7 +157,8 @@ func (s *Service) Reconcile(ctx context.Context) error {
 	var group sync.WaitGroup
 	for _, name := range s.order {
 		group.Go(func() {
-			records, err := s.reconcilePool(ctx, s.pools[name])
+			records, err := s.reconcilePool(ctx, s.pools[name], r)
+			r.pool(name, records, err)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -167,22 +174,26 @@ func (s *Service) Reconcile(ctx context.Context) error {
 	if complete {
 		s.published.forget(func(uuid string) bool { return known[uuid] != nil })
 	}
-	s.removeStray(ctx, known, complete)
+	s.removeStray(ctx, r, known, complete)
 	s.reportForeign(ctx)
+	s.pulse.Beat()
 	slices.SortFunc(errs, func(x, y error) int { return strings.Compare(x.Error(), y.Error()) })
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	s.conclude(ctx, r, err)
+	return err
 }
 
 // reconcilePool opens the pool and exports its published volumes. It returns all
 // its volumes, also beside an error once they were read. A pool that does not
 // answer holds it up for as long as one command may take, one that is slow for
 // as long as its listing.
-func (s *Service) reconcilePool(ctx context.Context, p *pool) ([]*record, error) {
+func (s *Service) reconcilePool(ctx context.Context, p *pool, round *round) ([]*record, error) {
 	one, cancel := context.WithTimeout(ctx, s.cfg.Operation)
 	defer cancel()
 	if err := s.openPool(one, p); err != nil {
 		return nil, s.silent(p, err)
 	}
+	s.pulse.Beat()
 	listing, cancel := context.WithTimeout(ctx, s.patience(p.cfg.Name))
 	defer cancel()
 	p.index.begin()
@@ -190,10 +201,12 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool) ([]*record, error)
 	if err != nil {
 		return nil, s.slow(ctx, p, err)
 	}
+	s.pulse.Beat()
 	hidden, err := s.readIndex(listing, p, records)
 	if err != nil {
 		return records, s.slow(ctx, p, err)
 	}
+	s.pulse.Beat()
 	var group errgroup.Group
 	group.SetLimit(reconcileWorkers)
 	for _, r := range records {
@@ -210,6 +223,7 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool) ([]*record, error)
 		}
 		group.Go(func() error {
 			err := s.reconcileVolume(ctx, r)
+			round.trouble(r.uuid, err)
 			if s.told.news(r.id.String(), err) {
 				s.log(r.id).WithError(err).Error("a published volume is not exported")
 			}
@@ -252,6 +266,7 @@ func (s *Service) inBackground(ctx context.Context, what, key, group string, fn 
 	timeout := min(reconcileTimeout, s.cfg.Operation)
 	ctx, cancel := context.WithTimeout(ctx, reconcileWait+timeout+reconcileGrace)
 	defer cancel()
+	defer s.pulse.Beat()
 	return s.ops.Do(ctx, op.Spec{
 		What: what, Keys: []string{key}, Group: group,
 		Detached: true, Timeout: timeout, Wait: reconcileWait, Background: true,
@@ -261,31 +276,44 @@ func (s *Service) inBackground(ctx context.Context, what, key, group string, fn 
 // removeStray takes down exports of this instance that belong to no volume, or
 // to one without publications. Those of volumes that are gone can be told from
 // those of a pool that is not imported only when every pool was read.
-func (s *Service) removeStray(ctx context.Context, known map[string]*record, complete bool) {
+//
+// It leaves in the round what it found.
+func (s *Service) removeStray(ctx context.Context, round *round, known map[string]*record, complete bool) {
+	round.after = map[string]exported{}
 	for _, protocol := range s.Protocols() {
 		e := s.cfg.Exporters[protocol]
 		list, err := e.List(ctx)
+		table := exported{byUUID: map[string]export.Status{}, err: round.before[protocol].down}
+		if table.err == nil {
+			table.err = err
+		}
 		if err != nil {
+			round.after[protocol] = table
 			if s.told.news("list "+protocol, err) {
 				s.cfg.Log.WithError(err).WithField("protocol", protocol).Error("the kernel's exports cannot be read")
 			}
 			continue
 		}
 		for _, st := range list {
+			table.byUUID[st.UUID] = st
 			r := known[st.UUID]
 			// One that was published when it was listed is its own reconcile's.
 			if s.published.has(st.UUID) || r == nil && !complete || r != nil && (r.err != nil || len(r.publications) > 0) {
 				continue
 			}
 			entry := s.cfg.Log.WithFields(logrus.Fields{"protocol": protocol, "uuid": st.UUID})
-			err := s.removeExport(ctx, e, st.UUID, known)
-			switch {
-			case err == nil:
-				entry.Warn("removed an export that no volume wants")
-			case s.told.news("export "+st.UUID, err):
-				entry.WithError(err).Error("an export that no volume wants could not be removed")
+			if err := s.removeExport(ctx, e, st.UUID, known); err != nil {
+				table.unwanted++
+				if s.told.news("export "+st.UUID, err) {
+					entry.WithError(err).Error("an export that no volume wants could not be removed")
+				}
+				continue
 			}
+			delete(table.byUUID, st.UUID)
+			round.repaired(RemovedExport)
+			entry.Warn("removed an export that no volume wants")
 		}
+		round.after[protocol] = table
 	}
 }
 

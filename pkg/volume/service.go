@@ -19,6 +19,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/op"
 	"github.com/tarn-csi/tarn/pkg/publish"
+	"github.com/tarn-csi/tarn/pkg/pulse"
 	"github.com/tarn-csi/tarn/pkg/release"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 )
@@ -184,11 +185,15 @@ type Service struct {
 	mu      sync.Mutex
 	started bool
 	servers error // why a protocol's server does not work, as the last round saw it
+	last    Round
+
+	pulse *pulse.Pulse
 }
 
 // New returns a service. Nothing is read or changed before Start.
 func New(cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg, ops: op.NewTable(), pools: map[string]*pool{}}
+	s.pulse = pulse.New("the reconcile", (maxPatience+1)*cfg.Operation+pulseGrace)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	for _, p := range cfg.Pools {
 		if s.pools[p.Name] != nil {

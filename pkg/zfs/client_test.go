@@ -46,7 +46,7 @@ func (s *script) Pipe(ctx context.Context, from, to run.Cmd) ([]byte, error) {
 	return out, nil
 }
 
-func (s *script) Track(string, string, string) func(error) { return func(error) {} }
+func (s *script) Track(context.Context, string, string, string) func(error) { return func(error) {} }
 
 func scripted(t *testing.T, answers map[string]string) (*Client, *script) {
 	t.Helper()

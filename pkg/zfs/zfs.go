@@ -27,7 +27,7 @@ type Runner interface {
 	Run(ctx context.Context, c run.Cmd) ([]byte, error)
 	Pipe(ctx context.Context, from, to run.Cmd) ([]byte, error)
 	// Track lists a child that go-zfs starts.
-	Track(tool, verb, line string) func(error)
+	Track(ctx context.Context, tool, verb, line string) func(error)
 }
 
 // Client runs ZFS commands on this host.
@@ -62,7 +62,7 @@ func (c *Client) viaLibrary(ctx context.Context, verb, name string, call func() 
 		return err
 	}
 	defer ended()
-	done := c.run.Track("zfs", verb, "zfs "+verb+" "+name)
+	done := c.run.Track(ctx, "zfs", verb, "zfs "+verb+" "+name)
 	err = call()
 	done(err)
 	return classify(err, name)

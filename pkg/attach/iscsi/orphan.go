@@ -50,14 +50,23 @@ func (a *Attacher) Attachments(context.Context) ([]attach.Attachment, error) {
 			servers[r.iqn] = host
 		}
 	}
+	type count struct{ sessions, lost int }
+	counts := map[string]count{}
 	for _, s := range sessions {
+		c := counts[s.target]
+		c.sessions++
+		if s.state != loggedIn {
+			c.lost++
+		}
+		counts[s.target] = c
 		if address := a.address(s); address != "" || servers[s.target] == "" {
 			servers[s.target] = address
 		}
 	}
 	list := make([]attach.Attachment, 0, len(servers))
 	for iqn, server := range servers {
-		list = append(list, attach.Attachment{IQN: iqn, Server: server})
+		c := counts[iqn]
+		list = append(list, attach.Attachment{IQN: iqn, Server: server, Sessions: c.sessions, Lost: c.lost})
 	}
 	slices.SortFunc(list, func(x, y attach.Attachment) int { return strings.Compare(x.IQN, y.IQN) })
 	return list, nil

@@ -168,6 +168,7 @@ func TestAttachments(t *testing.T) {
 	w.open(prefix+"1", testInitiator, open())
 	w.set("sys/class/iscsi_connection/connection1:0/persistent_address", "192.0.2.11\n")
 	w.open(prefix+"2", testInitiator, open())
+	w.set("sys/devices/platform/host2/session2/iscsi_session/session2/state", "FAILED\n")
 	w.set("etc/nodes/"+prefix+"1/192.0.2.99,3260", "")
 	w.set("etc/nodes/"+prefix+"2/192.0.2.12,3260", "")
 	w.set("etc/nodes/"+prefix+"3/2001:db8::1,3260", "")
@@ -179,7 +180,7 @@ func TestAttachments(t *testing.T) {
 	got, err := a.Attachments(ctx)
 	want := []attach.Attachment{
 		{IQN: "iqn.2005-10.org.example:storage", Server: "192.0.2.14"},
-		{IQN: prefix + "1", Server: "192.0.2.11"}, {IQN: prefix + "2", Server: "192.0.2.12"},
+		{IQN: prefix + "1", Server: "192.0.2.11", Sessions: 1}, {IQN: prefix + "2", Server: "192.0.2.12", Sessions: 1, Lost: 1},
 		{IQN: prefix + "3", Server: "2001:db8::1"}, {IQN: prefix + "4"},
 	}
 	if err != nil || !slices.Equal(got, want) {

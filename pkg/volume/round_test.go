@@ -1,0 +1,138 @@
+package volume_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/tarn-csi/tarn/pkg/export"
+	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/volume"
+	"github.com/tarn-csi/tarn/pkg/zfs"
+	"github.com/tarn-csi/tarn/test/inprocess/storage"
+)
+
+// round reconciles and returns what that has seen.
+func (e *env) round() volume.Round {
+	e.t.Helper()
+	if err := e.Reconcile(e.t.Context()); err != nil {
+		e.t.Logf("reconcile: %v", err)
+	}
+	return e.Last()
+}
+
+func find(t *testing.T, r volume.Round, id string) volume.Seen {
+	t.Helper()
+	for _, v := range r.Pools[0].Volumes {
+		if v.ID == id {
+			return v
+		}
+	}
+	t.Fatalf("%s is not in %+v", id, r.Pools[0].Volumes)
+	return volume.Seen{}
+}
+
+func TestARoundTellsWhatItSaw(t *testing.T) {
+	e := newEnv(t)
+	e.create(request("idle", volume.ISCSI))
+	n, i := e.create(request("n", volume.NFS)), e.create(request("i", volume.ISCSI))
+	e.publish(to(n, nodeA))
+	e.publish(to(i, nodeB))
+	_, err := e.CreateSnapshot(t.Context(), "s", n.ID, nil)
+	must(t, err)
+	r := e.round()
+	if r.Err != nil || r.Ended.IsZero() || r.Rounds != 2 || r.Failed != 0 || len(r.Pools) != 1 {
+		t.Fatalf("the round is %+v", r)
+	}
+	p := r.Pools[0]
+	if p.Name != "tank" || p.State != "ONLINE" || p.Err != nil || p.AvailableBytes <= 0 || len(p.Volumes) != 3 || p.Snapshots[volume.NFS] != 1 || p.Deleted != 0 {
+		t.Errorf("the pool is %+v", p)
+	}
+	for _, id := range []string{n.ID, i.ID} {
+		if v := find(t, r, id); !v.Exported() || v.SizeBytes != gib || len(v.Conditions) != 0 || v.Trouble != "" {
+			t.Errorf("%s is %+v", id, v)
+		}
+	}
+	if v := find(t, r, "tank/idle"); v.Published() || v.Exported() {
+		t.Errorf("the idle one is %+v", v)
+	}
+	// What was as it should be was not repaired.
+	if len(r.Repairs) != 0 {
+		t.Errorf("repairs: %v", r.Repairs)
+	}
+
+	must(t, e.Delete(t.Context(), "tank/idle"))
+	must(t, e.Unpublish(t.Context(), n.ID, nodeA))
+	must(t, e.Delete(t.Context(), n.ID))
+	if p := e.round().Pools[0]; p.Deleted != 1 || p.Snapshots[volume.NFS] != 1 || len(p.Volumes) != 1 {
+		t.Errorf("after a deletion the pool is %+v", p)
+	}
+}
+
+func TestARoundCountsWhatItPutRight(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	e.publish(to(v, nodeA))
+	must(t, e.LoseExports(true))
+	if r := e.round(); r.Repairs[volume.RepairedExport] != 1 || !find(t, r, v.ID).Exported() {
+		t.Errorf("the round is %+v", r)
+	}
+	if r := e.round(); r.Repairs[volume.RepairedExport] != 1 {
+		t.Errorf("counted again: %v", r.Repairs)
+	}
+	must(t, e.ZFS().Inherit(t.Context(), parent+"/v", "tarn:node.worker-a"))
+	e.start() // nothing remembers that it was published
+	if r := e.Last(); r.Repairs[volume.RemovedExport] != 1 || r.Unwanted[volume.NFS] != 0 {
+		t.Errorf("the round is %+v", r)
+	}
+}
+
+// A volume whose export cannot be made is wanted and not seen, and says why.
+func TestARoundTellsWhatItCouldNotExport(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	e.publish(to(v, nodeA))
+	must(t, e.ZFS().Set(t.Context(), parent+"/v", zfs.Setting{Name: "tarn:node.worker-a", Value: `{"node":"worker-a@nowhere","mode":1,"type":1,"readonly":false}`}))
+	if seen := find(t, e.round(), v.ID); !seen.Published() || seen.Exported() || seen.Trouble == "" || len(seen.Conditions) == 0 {
+		t.Errorf("it is %+v", seen)
+	}
+}
+
+func TestOfAPoolThatIsAwayTheLastRoundIsKnown(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	e.publish(to(v, nodeA))
+	e.round()
+	e.Pool.Suspend()
+	r := e.round()
+	p := r.Pools[0]
+	if r.Err == nil || r.Failed != 1 || p.Err == nil || p.State != "SUSPENDED" || len(p.Volumes) != 1 {
+		t.Fatalf("the round is %+v", r)
+	}
+	if c := p.Volumes[0].Conditions; len(c) != 1 || c[0].Reason != volume.PoolSuspended {
+		t.Errorf("the conditions are %+v", c)
+	}
+	e.Pool.Resume()
+	if p := e.round().Pools[0]; p.Err != nil || len(p.Volumes[0].Conditions) != 0 {
+		t.Errorf("when it goes on it is %+v", p)
+	}
+}
+
+// keeps is an exporter that removes nothing.
+type keeps struct{ export.Exporter }
+
+func (keeps) Remove(context.Context, string) error { return fault.New(fault.Unavailable, "it is busy") }
+
+// The exports that cannot be removed are counted, round after round.
+func TestUnwantedExportsAreCounted(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", volume.NFS)), nodeA))
+	must(t, e.ZFS().Inherit(t.Context(), parent+"/v", "tarn:node.worker-a"))
+	exporters := e.Exporters(storage.Quiet())
+	e.cfg.Exporters = map[string]export.Exporter{volume.NFS: keeps{exporters[volume.NFS]}}
+	e.start()
+	for range 2 {
+		if r := e.round(); r.Unwanted[volume.NFS] != 1 || r.Repairs[volume.RemovedExport] != 0 {
+			t.Errorf("the round is %+v", r)
+		}
+	}
+}
