@@ -56,6 +56,11 @@ bench: build ## The RPCs of the storage host beside bare commands, in a virtual 
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/bench ./test/bench
 	hack/vm/run --disk 8G --timeout 10800 -- bin/bench
 
+.PHONY: screenshot
+screenshot: ## The status page in a headless Chromium: build/screenshots
+	command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
+	CGO_ENABLED=0 $(GO) test -tags screenshot -count 1 -run '^TestScreenshots$$' ./pkg/web
+
 .PHONY: lint
 lint: ## Static checks; exceptions and their reasons stand in .golangci.yml
 	hack/lint

@@ -54,7 +54,14 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	if err := keys.complete(c); err != nil {
 		return err
 	}
-	runner := run.New(log)
+	// An address that cannot be had is told before anything is begun.
+	pages, err := listenHTTP(c.HTTPAddress)
+	if err != nil {
+		return err
+	}
+	outside := newOutside(c, log)
+	runner := run.New(log, outside.metrics.Child)
+	outside.pages.Children = runner.Live
 	identity := &csi.Identity{Name: c.DriverName, Version: Version, Controller: c.Mode != config.Node, Topology: len(c.Topology) > 0, Ready: func() error { return nil }}
 	var controller *csi.Controller
 	var node *csi.Node
@@ -72,6 +79,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		defer volumes.Close() //nolint:errcheck // the process ends
 		controller = &csi.Controller{Volumes: volumes}
 		identity.Ready = volumes.Ready
+		outside.storage(volumes)
 		work.Go(func() error { volumes.Run(background); return nil })
 		defer finish(log, volumes.Drain)
 	}
@@ -82,6 +90,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		}
 		node = &csi.Node{Node: n, MaxVolumes: c.MaxVolumesPerNode, Topology: c.Topology}
 		health := newHealth(n.Ready)
+		outside.node(n, health)
 		work.Go(func() error { health.run(background); return nil })
 		work.Go(func() error { n.Run(background); return nil })
 		identity.Ready = both(identity.Ready, health.last)
@@ -91,7 +100,18 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(csi.Interceptor(log, c.OperationTimeout)))
+	if pages != nil {
+		http := outside.server(identity.Ready)
+		work.Go(func() error {
+			err := serveHTTP(background, pages, http)
+			if err != nil {
+				log.WithError(err).Error("the status page ended; volumes are served on")
+			}
+			return err
+		})
+		log.WithField("address", pages.Addr().String()).Info("metrics, health and status page")
+	}
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(outside.metrics.Unary, csi.Interceptor(log, c.OperationTimeout)))
 	csi.Register(server, identity, controller, node)
 	log.WithFields(logrus.Fields{"endpoint": c.Endpoint, "mode": c.Mode, "driver": c.DriverName, "version": Version}).Info("serving")
 

@@ -24,6 +24,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/mount"
 	"github.com/tarn-csi/tarn/pkg/node"
+	"github.com/tarn-csi/tarn/pkg/pulse"
 	"github.com/tarn-csi/tarn/pkg/release"
 	"github.com/tarn-csi/tarn/pkg/run"
 	"github.com/tarn-csi/tarn/pkg/volume"
@@ -194,12 +195,13 @@ const healthInterval = 30 * time.Second
 // health remembers the last answer of a check that may take time.
 type health struct {
 	check func(context.Context) error
+	pulse *pulse.Pulse
 	mu    sync.Mutex
 	err   error
 }
 
 func newHealth(check func(context.Context) error) *health {
-	return &health{check: check, err: fault.New(fault.Unavailable, "the node service is starting")}
+	return &health{check: check, pulse: pulse.New("the look at the node's tools", 4*healthInterval), err: fault.New(fault.Unavailable, "the node service is starting")}
 }
 
 func (h *health) last() error {
@@ -213,6 +215,7 @@ func (h *health) run(ctx context.Context) {
 		one, cancel := context.WithTimeout(ctx, healthInterval)
 		err := h.check(one)
 		cancel()
+		h.pulse.Beat()
 		h.mu.Lock()
 		h.err = err
 		h.mu.Unlock()

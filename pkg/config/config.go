@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -76,6 +77,11 @@ type Config struct {
 	// StateDir holds stage records and CHAP pairs; RunDir lock files.
 	StateDir string `yaml:"stateDir"`
 	RunDir   string `yaml:"runDir"`
+
+	// HTTPAddress is where metrics, health and the status page are served: a
+	// literal address and a port. Empty serves them nowhere. Nothing there asks who
+	// reads.
+	HTTPAddress string `yaml:"httpAddress"`
 
 	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
 	// deleted volume, if they have neither clones nor holds.
@@ -170,6 +176,9 @@ func (c *Config) Complete() error {
 	if _, err := SocketPath(c.Endpoint); err != nil {
 		return err
 	}
+	if err := c.completeHTTP(); err != nil {
+		return err
+	}
 	// fatal and panic are words of logrus', and would hide every error.
 	if level, err := logrus.ParseLevel(c.LogLevel); err != nil || level < logrus.ErrorLevel {
 		return bad("logLevel", c.LogLevel, "debug, info, warning or error")
@@ -218,6 +227,28 @@ func (c *Config) Complete() error {
 		return err
 	}
 	return c.completeNode()
+}
+
+// completeHTTP makes of a port alone that port of the loopback address: who wants
+// others to read says so.
+func (c *Config) completeHTTP() error {
+	if c.HTTPAddress == "" {
+		return nil
+	}
+	address := c.HTTPAddress
+	if !strings.Contains(address, ":") {
+		address = "127.0.0.1:" + address
+	}
+	host, port, err := net.SplitHostPort(address)
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	if err == nil && host != "" {
+		_, err = netip.ParseAddr(host)
+	}
+	if err != nil || portErr != nil {
+		return bad("httpAddress", c.HTTPAddress, "a port of the loopback address, such as 9805, or ADDRESS:PORT with a literal address; :9805 is every address of this host")
+	}
+	c.HTTPAddress = address
+	return nil
 }
 
 func (c *Config) completePools() error {
