@@ -47,6 +47,7 @@ func host() Sources {
 				Pools: []volume.PoolRound{
 					{Name: "tank", UsedBytes: 10, AvailableBytes: 90, Volumes: volumes, Snapshots: map[string]int{volume.NFS: 4}, Deleted: 5},
 					{Name: "away", Err: errors.New("it is not imported")},
+					{Name: "slow", Unlisted: errors.New("it is not listed in time")},
 				},
 			}
 		},
@@ -141,7 +142,7 @@ func TestWhatTheSourcesKnow(t *testing.T) {
 		"tarn_ready": 1, "tarn_healthy": 0,
 		"tarn_children_running tool=zfs verb=get": 2, "tarn_children_running tool=mount verb=": 1,
 		"tarn_operations_running service=storage": 2, "tarn_operations_overdue service=storage": 1, "tarn_locks_held service=storage": 1,
-		"tarn_pool_usable pool=tank": 1, "tarn_pool_usable pool=away": 0, "tarn_pool_used_bytes pool=tank": 10, "tarn_pool_available_bytes pool=tank": 90,
+		"tarn_pool_usable pool=tank": 1, "tarn_pool_usable pool=away": 0, "tarn_pool_listed pool=tank": 1, "tarn_pool_listed pool=slow": 0, "tarn_pool_usable pool=slow": 1, "tarn_pool_used_bytes pool=tank": 10, "tarn_pool_available_bytes pool=tank": 90,
 		"tarn_volumes pool=tank protocol=nfs": 1, "tarn_volumes pool=tank protocol=iscsi": 2, "tarn_volumes pool=tank protocol=other": 1,
 		"tarn_volume_bytes pool=tank protocol=iscsi": 37, "tarn_snapshots pool=tank protocol=nfs": 4, "tarn_deleted_volumes pool=tank": 5,
 		"tarn_exports_wanted pool=tank protocol=nfs": 1, "tarn_exports_seen pool=tank protocol=nfs": 1,

@@ -47,6 +47,7 @@ var (
 	lockOldest        = desc("tarn_lock_oldest_seconds", "Age of the oldest operation that holds locks; 0 without any.", "service")
 
 	poolUsable    = desc("tarn_pool_usable", "1 when the last round could use the pool.", "pool")
+	poolListed    = desc("tarn_pool_listed", "1 when the last round could list the pool; else its volumes are those of an earlier round.", "pool")
 	poolUsed      = desc("tarn_pool_used_bytes", "Bytes that the parent dataset takes, with reservations.", "pool")
 	poolAvailable = desc("tarn_pool_available_bytes", "Bytes that can still be written below the parent dataset.", "pool")
 	deleted       = desc("tarn_deleted_volumes", "Deleted volumes that snapshots or clones still need.", "pool")
@@ -85,7 +86,7 @@ func (s state) Describe(to chan<- *prometheus.Desc) {
 func descs() []*prometheus.Desc {
 	return []*prometheus.Desc{
 		ready, healthy, childrenRunning, childOldest, operationsRunning, operationsOverdue, locksHeld, lockOldest,
-		poolUsable, poolUsed, poolAvailable, deleted, volumes, volumeBytes, snapshots, conditions, wanted, seen, unwanted, sessions,
+		poolUsable, poolListed, poolUsed, poolAvailable, deleted, volumes, volumeBytes, snapshots, conditions, wanted, seen, unwanted, sessions,
 		rounds, roundsFailed, repairs, roundTime, roundEnd, sweeps, sweepsFailed, sweepsRemoved, sweepEnd, staged, nodeSessions, orphans,
 	}
 }
@@ -200,6 +201,7 @@ func (s sink) round(r volume.Round) {
 
 func (s sink) pool(p volume.PoolRound) {
 	s.gauge(poolUsable, truth(p.Err == nil), p.Name)
+	s.gauge(poolListed, truth(p.Err == nil && p.Unlisted == nil), p.Name)
 	s.gauge(poolUsed, float64(p.UsedBytes), p.Name)
 	s.gauge(poolAvailable, float64(p.AvailableBytes), p.Name)
 	s.gauge(deleted, float64(p.Deleted), p.Name)

@@ -3,6 +3,7 @@ package volume_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/export"
 	"github.com/tarn-csi/tarn/pkg/fault"
@@ -114,6 +115,25 @@ func TestOfAPoolThatIsAwayTheLastRoundIsKnown(t *testing.T) {
 	e.Pool.Resume()
 	if p := e.round().Pools[0]; p.Err != nil || len(p.Volumes[0].Conditions) != 0 {
 		t.Errorf("when it goes on it is %+v", p)
+	}
+}
+
+// A pool that is only slow is usable, and its volumes are those of the round
+// before, with nothing said against them.
+func TestOfAPoolThatIsSlowTheLastRoundIsKnown(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	e.publish(to(v, nodeA))
+	slow := &slowly{ZFS: e.cfg.ZFS, takes: 400 * time.Millisecond}
+	slow.verb.Store("")
+	e.cfg.ZFS = slow
+	e.cfg.Operation = 300 * time.Millisecond
+	e.start()
+	e.round()
+	slow.verb.Store("children")
+	p := e.round().Pools[0]
+	if p.Err != nil || p.Unlisted == nil || len(p.Volumes) != 1 || len(p.Volumes[0].Conditions) != 0 {
+		t.Errorf("the pool is %+v", p)
 	}
 }
 

@@ -245,6 +245,16 @@ func TestBeforeTheFirstRoundAndOnANode(t *testing.T) {
 	}
 }
 
+func TestThePageSaysThatAPoolIsOld(t *testing.T) {
+	s := sources(seen("v"))
+	round := s.Round()
+	round.Pools[0].Unlisted = errors.New("it is not listed within 2m0s")
+	s.Round = func() volume.Round { return round }
+	mustSay(t, open(t, s, "/").text("pools"), "as an earlier round saw them: it is not listed within 2m0s")
+	round.Pools[0].Err, round.Pools[0].State = errors.New("it hangs"), "SUSPENDED"
+	mustSay(t, open(t, s, "/").text("pools"), "tank SUSPENDED", "it hangs")
+}
+
 func TestHealth(t *testing.T) {
 	s := sources()
 	s.Stuck = func() error { return errors.New("the sweep has made no step") }
