@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -208,13 +209,13 @@ func TestCardinalityIsBounded(t *testing.T) {
 
 func TestScrape(t *testing.T) {
 	w := httptest.NewRecorder()
-	full(t).Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	full(t).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, part := range []string{`tarn_build_info{go="go`, `version="v1.2.3"} 1`, "go_goroutines", "process_open_fds", `tarn_pool_usable{pool="away"} 0`} {
 		if !strings.Contains(w.Body.String(), part) {
 			t.Errorf("the scrape has no %s", part)
 		}
 	}
-	if w.Code != 200 {
+	if w.Code != http.StatusOK {
 		t.Errorf("status %d", w.Code)
 	}
 }

@@ -206,7 +206,7 @@ func (s sink) pool(p volume.PoolRound) {
 	s.gauge(poolAvailable, float64(p.AvailableBytes), p.Name)
 	s.gauge(deleted, float64(p.Deleted), p.Name)
 
-	type count struct{ all, published, exported, bytes, sessions int64 }
+	type count struct{ all, published, exported, bytes int64 }
 	byProtocol := map[string]*count{volume.NFS: {}, volume.ISCSI: {}}
 	troubles := map[[2]string]int{}
 	var loggedIn int

@@ -47,11 +47,11 @@ func sources(list ...volume.Seen) Sources {
 }
 
 // get asks the handler.
-func get(t *testing.T, s Sources, method, target string) *http.Response {
+func get(t *testing.T, s Sources, method, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
 	Handler(s).ServeHTTP(w, httptest.NewRequest(method, target, nil))
-	return w.Result()
+	return w
 }
 
 // document is a page as a browser reads it.
@@ -59,9 +59,9 @@ type document struct{ *html.Node }
 
 func open(t *testing.T, s Sources, target string) document {
 	t.Helper()
-	r := get(t, s, "GET", target)
-	if r.StatusCode != 200 || r.Header.Get("Content-Type") != "text/html; charset=utf-8" {
-		t.Fatalf("%s, %s", r.Status, r.Header.Get("Content-Type"))
+	r := get(t, s, http.MethodGet, target)
+	if r.Code != http.StatusOK || r.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Fatalf("%d, %s", r.Code, r.Header().Get("Content-Type"))
 	}
 	n, err := html.Parse(r.Body)
 	if err != nil {
@@ -262,10 +262,8 @@ func TestHealth(t *testing.T) {
 		code int
 		text string
 	}{"/readyz": {200, "ok\n"}, "/healthz": {503, "the sweep has made no step\n"}, "/metrics": {200, "metrics"}, "/other": {404, "404 page not found\n"}} {
-		r := get(t, s, "GET", path)
-		body, _ := io.ReadAll(r.Body)
-		if r.StatusCode != want.code || string(body) != want.text {
-			t.Errorf("%s: %d, %q", path, r.StatusCode, body)
+		if r := get(t, s, http.MethodGet, path); r.Code != want.code || r.Body.String() != want.text {
+			t.Errorf("%s: %d, %q", path, r.Code, r.Body)
 		}
 	}
 }
@@ -273,20 +271,20 @@ func TestHealth(t *testing.T) {
 func TestNothingCanBeWritten(t *testing.T) {
 	for _, path := range []string{"/", "/metrics", "/healthz", "/readyz"} {
 		for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS"} {
-			if r := get(t, sources(), method, path); r.StatusCode != http.StatusMethodNotAllowed {
-				t.Errorf("%s %s: %s", method, path, r.Status)
+			if r := get(t, sources(), method, path); r.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d", method, path, r.Code)
 			}
 		}
-		if r := get(t, sources(), "HEAD", path); r.StatusCode != 200 {
-			t.Errorf("HEAD %s: %s", path, r.Status)
+		if r := get(t, sources(), http.MethodHead, path); r.Code != http.StatusOK {
+			t.Errorf("HEAD %s: %d", path, r.Code)
 		}
 	}
 }
 
 // The browser is told to run nothing and to load nothing.
 func TestThePolicy(t *testing.T) {
-	r := get(t, sources(), "GET", "/")
-	mustSay(t, r.Header.Get("Content-Security-Policy"), "default-src 'none'", "style-src 'sha256-", "frame-ancestors 'none'")
+	r := get(t, sources(), http.MethodGet, "/")
+	mustSay(t, r.Header().Get("Content-Security-Policy"), "default-src 'none'", "style-src 'sha256-", "frame-ancestors 'none'")
 	if styles := open(t, sources(), "/").all("", "style"); len(styles) != 1 || styles[0].FirstChild.Data != pageCSS {
 		t.Error("the style sheet is not the one that the policy names")
 	}
