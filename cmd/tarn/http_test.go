@@ -85,3 +85,20 @@ func TestNothingIsServedOverHTTPUnlessTold(t *testing.T) {
 		t.Error("pages are served")
 	}
 }
+
+// A collector that is not there is told in the log, and holds up nothing.
+func TestTracesThatNobodyTakes(t *testing.T) {
+	p := start(t, "--otlp-endpoint=http://127.0.0.1:1")
+	if _, err := csi.NewNodeClient(p.conn).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ended(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if !strings.Contains(p.log.String(), "does not take the traces") {
+		t.Error("the log does not say that spans are lost")
+	}
+}

@@ -60,7 +60,12 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		return err
 	}
 	outside := newOutside(c, log)
-	runner := run.New(log, outside.metrics.Child)
+	tracer, err := newTracer(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracer(tracer, log) // after everything that makes spans
+	runner := run.New(log, outside.metrics.Child, tracer.Child)
 	outside.pages.Children = runner.Live
 	identity := &csi.Identity{Name: c.DriverName, Version: Version, Controller: c.Mode != config.Node, Topology: len(c.Topology) > 0, Ready: func() error { return nil }}
 	var controller *csi.Controller
@@ -111,7 +116,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		})
 		log.WithField("address", pages.Addr().String()).Info("metrics, health and status page")
 	}
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(outside.metrics.Unary, csi.Interceptor(log, c.OperationTimeout)))
+	server := grpc.NewServer(tracer.Server(), grpc.ChainUnaryInterceptor(outside.metrics.Unary, tracer.Unary, csi.Interceptor(log, c.OperationTimeout)))
 	csi.Register(server, identity, controller, node)
 	log.WithFields(logrus.Fields{"endpoint": c.Endpoint, "mode": c.Mode, "driver": c.DriverName, "version": Version}).Info("serving")
 

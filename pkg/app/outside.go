@@ -1,8 +1,10 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/metrics"
 	"github.com/tarn-csi/tarn/pkg/node"
 	"github.com/tarn-csi/tarn/pkg/op"
+	"github.com/tarn-csi/tarn/pkg/trace"
 	"github.com/tarn-csi/tarn/pkg/volume"
 	"github.com/tarn-csi/tarn/pkg/web"
 )
@@ -63,4 +66,23 @@ func (o *outside) server(ready func() error) *http.Server {
 		Ready: ready, Stuck: o.stuck,
 	})
 	return web.Server(o.pages)
+}
+
+// lastSpans is how long the end waits for a collector.
+const lastSpans = 5 * time.Second
+
+// newTracer returns nil, which makes no spans, where no collector is configured.
+func newTracer(ctx context.Context, c config.Config, log logrus.FieldLogger) (*trace.Tracer, error) {
+	if c.OTLPEndpoint == "" {
+		return nil, nil
+	}
+	return trace.New(ctx, trace.Config{Endpoint: c.OTLPEndpoint, Driver: c.DriverName, Version: Version, Node: c.NodeName, Log: log})
+}
+
+func closeTracer(t *trace.Tracer, log logrus.FieldLogger) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+	defer cancel()
+	if err := t.Close(ctx); err != nil {
+		log.WithError(err).Warn("the last traces were not sent")
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,6 +83,9 @@ type Config struct {
 	// literal address and a port. Empty serves them nowhere. Nothing there asks who
 	// reads.
 	HTTPAddress string `yaml:"httpAddress"`
+	// OTLPEndpoint is the OpenTelemetry collector that gets traces, by OTLP over
+	// gRPC: http://HOST:PORT or https://HOST:PORT. Empty makes none.
+	OTLPEndpoint string `yaml:"otlpEndpoint"`
 
 	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
 	// deleted volume, if they have neither clones nor holds.
@@ -178,6 +182,10 @@ func (c *Config) Complete() error {
 	}
 	if err := c.completeHTTP(); err != nil {
 		return err
+	}
+	if u, err := url.Parse(c.OTLPEndpoint); c.OTLPEndpoint != "" &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || strings.Trim(u.Path, "/") != "" || u.User != nil || u.RawQuery != "") {
+		return bad("otlpEndpoint", c.OTLPEndpoint, "http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:4317")
 	}
 	// fatal and panic are words of logrus', and would hide every error.
 	if level, err := logrus.ParseLevel(c.LogLevel); err != nil || level < logrus.ErrorLevel {

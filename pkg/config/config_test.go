@@ -60,6 +60,19 @@ func TestC53TheDefaultDriverNameIsFrozen(t *testing.T) {
 	}
 }
 
+// A port alone is the loopback's; every other address is given in full.
+func TestHTTPAddresses(t *testing.T) {
+	for given, want := range map[string]string{
+		"": "", "9805": "127.0.0.1:9805", ":9805": ":9805", "127.0.0.1:0": "127.0.0.1:0", "192.0.2.10:9805": "192.0.2.10:9805", "[::1]:9805": "[::1]:9805",
+	} {
+		c := valid()
+		c.HTTPAddress = given
+		if err := c.Complete(); err != nil || c.HTTPAddress != want {
+			t.Errorf("%q: %q, %v", given, c.HTTPAddress, err)
+		}
+	}
+}
+
 func TestDriverNamesThatBothVersionsTake(t *testing.T) {
 	label := strings.Repeat("a", 20)
 	for name, ok := range map[string]bool{
@@ -94,6 +107,15 @@ func TestErrorsNameSettingValueAndWhatItMayBe(t *testing.T) {
 		{func(c *Config) { c.LogLevel = "panic" }, []string{"logLevel", `"panic"`}},
 		{func(c *Config) { c.LogLevel = "loud" }, []string{"logLevel", `"loud"`, "debug, info, warning or error"}},
 		{func(c *Config) { c.LogFormat = "xml" }, []string{"logFormat", `"xml"`, "text or json"}},
+		{func(c *Config) { c.HTTPAddress = "localhost:9805" }, []string{"httpAddress", `"localhost:9805"`, "literal address"}},
+		{func(c *Config) { c.HTTPAddress = "127.0.0.1:70000" }, []string{"httpAddress", `"127.0.0.1:70000"`, "9805"}},
+		{func(c *Config) { c.HTTPAddress = "::1" }, []string{"httpAddress", `"::1"`}},
+		{func(c *Config) { c.HTTPAddress = "http" }, []string{"httpAddress", `"http"`}},
+		{func(c *Config) { c.OTLPEndpoint = "127.0.0.1:4317" }, []string{"otlpEndpoint", "127.0.0.1:4317", "http://"}},
+		{func(c *Config) { c.OTLPEndpoint = "ftp://127.0.0.1:4317" }, []string{"otlpEndpoint", "ftp", "http://"}},
+		{func(c *Config) { c.OTLPEndpoint = "http://127.0.0.1" }, []string{"otlpEndpoint", "http://127.0.0.1:4317"}},
+		{func(c *Config) { c.OTLPEndpoint = "http://user:pw@127.0.0.1:4317" }, []string{"otlpEndpoint"}},
+		{func(c *Config) { c.OTLPEndpoint = "http://127.0.0.1:4317/v1/traces" }, []string{"otlpEndpoint"}},
 		{func(c *Config) { c.OperationTimeout = time.Millisecond }, []string{"operationTimeout", "1ms", "1s to 1h"}},
 		{func(c *Config) { c.ReconcileInterval = 25 * time.Hour }, []string{"reconcileInterval", "25h0m0s", "1s to 24h"}},
 		{func(c *Config) { c.OperationTimeout = 2 * time.Hour }, []string{"operationTimeout", "2h0m0s", "1s to 1h"}},

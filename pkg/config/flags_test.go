@@ -29,6 +29,7 @@ var given = map[string]struct{ args, field string }{
 	"state-dir": {"/s", "StateDir"}, "run-dir": {"/r", "RunDir"}, "operation-timeout": {"3m0s", "OperationTimeout"},
 	"reconcile-interval":       {"5m0s", "ReconcileInterval"},
 	"http-address":             {"127.0.0.1:9805", "HTTPAddress"},
+	"otlp-endpoint":            {"http://192.0.2.1:4317", "OTLPEndpoint"},
 	"delete-foreign-snapshots": {"false", "DeleteForeignSnapshots"},
 	"log-level":                {"debug", "LogLevel"}, "log-format": {"json", "LogFormat"}, "address": {"192.0.2.10", "PortalHints"},
 }
@@ -52,6 +53,7 @@ hostRoot: /file
 stateDir: /file/s
 runDir: /file/r
 httpAddress: 192.0.2.10:9805
+otlpEndpoint: https://collector.example:4317
 deleteForeignSnapshots: true
 operationTimeout: 9m
 reconcileInterval: 8m
@@ -117,7 +119,7 @@ func TestAFlagThatIsNotGivenLeavesTheFile(t *testing.T) {
 		MaxVolumesPerNode: 7, Topology: map[string]string{"example.com/zone": "file"},
 		IQNPrefix: "iqn.1999-01.com.example", Instance: "file", MasterKeyFile: "/file/m", NodeKeyFile: "/file/n", HostRoot: "/file",
 		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, ReconcileInterval: 8 * time.Minute,
-		LogLevel: "error", LogFormat: "text", HTTPAddress: "192.0.2.10:9805",
+		LogLevel: "error", LogFormat: "text", HTTPAddress: "192.0.2.10:9805", OTLPEndpoint: "https://collector.example:4317",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)

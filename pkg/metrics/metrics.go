@@ -89,12 +89,12 @@ func call(fullMethod string) (version, method string) {
 			return v, method
 		}
 	}
-	return other, method
+	return run.Other, method
 }
 
 // Child is the observer that counts child processes.
 func (m *Metrics) Child(_ context.Context, c run.Child, err error) {
-	tool, verb := command(c)
+	tool, verb := c.Kind()
 	m.children.WithLabelValues(tool, verb, outcome(err)).Inc()
 	m.childAge.WithLabelValues(tool, verb).Observe(time.Since(c.Since).Seconds())
 }

@@ -154,7 +154,7 @@ func (s sink) running(list []run.Child) {
 		if i == 0 {
 			oldest = c.Since
 		}
-		tool, verb := command(c)
+		tool, verb := c.Kind()
 		counts[[2]string{tool, verb}]++
 	}
 	for labels, n := range counts {
@@ -250,7 +250,7 @@ func protocolOf(v volume.Seen) string {
 	if v.Protocol == volume.NFS || v.Protocol == volume.ISCSI {
 		return v.Protocol
 	}
-	return other
+	return run.Other
 }
 
 func (s sink) tally(t node.Tally) {

@@ -1,17 +1,13 @@
-package metrics
+package run
 
-import (
-	"slices"
+import "slices"
 
-	"github.com/tarn-csi/tarn/pkg/run"
-)
+// Other is the kind of tool, or of verb, that has no name of its own.
+const Other = "other"
 
-// other is the label of everything that has no label of its own.
-const other = "other"
-
-// tools are the tools that have a label of their own, with their verbs: what a
-// tool without verbs is given is no verb.
-var tools = map[string][]string{
+// kinds are the tools that have a name of their own, with their verbs: the first
+// word that a tool without verbs is given is none.
+var kinds = map[string][]string{
 	"zfs":        {"clone", "create", "destroy", "get", "inherit", "list", "receive", "rename", "send", "set", "snapshot"},
 	"iscsiadm":   {"iface", "node", "session"},
 	"multipathd": {"resize", "show"},
@@ -21,17 +17,17 @@ var tools = map[string][]string{
 	"modprobe": nil, "mount": nil, "multipath": nil, "resize2fs": nil, "stat": nil, "tee": nil, "umount": nil, "xfs_growfs": nil,
 }
 
-// command returns the labels of a child. Whatever is started, there are never
-// more than the table has, and other.
-func command(c run.Child) (tool, verb string) {
-	verbs, known := tools[c.Tool]
+// Kind is what kind of child it is, for who counts: whatever is started, there are
+// never more kinds than the table has, and Other. verb is "" for a tool without.
+func (c Child) Kind() (tool, verb string) {
+	verbs, known := kinds[c.Tool]
 	switch {
 	case !known:
-		return other, other
+		return Other, Other
 	case len(verbs) == 0:
 		return c.Tool, ""
 	case !slices.Contains(verbs, c.Verb):
-		return c.Tool, other
+		return c.Tool, Other
 	}
 	return c.Tool, c.Verb
 }
