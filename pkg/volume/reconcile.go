@@ -38,9 +38,10 @@ const (
 	// reconcileGrace is how long an operation may take to notice that its time is
 	// over, before the round goes on without it.
 	reconcileGrace = 2 * time.Second
-	// reconcileWorkers is how many volumes are worked on at once, so that one
-	// that waits does not delay the others.
-	reconcileWorkers = 8
+	// reconcileWorkers is how many volumes of a pool are worked on at once, so that
+	// one that waits does not delay the others, and that many which need the one
+	// exportfs of a second share it.
+	reconcileWorkers = 64
 	// pulseGrace is what a step of a round may take beyond the longest command in
 	// it, a listing: it reads files of the kernel's.
 	pulseGrace = time.Minute
