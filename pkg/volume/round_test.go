@@ -137,6 +137,35 @@ func TestOfAPoolThatIsSlowTheLastRoundIsKnown(t *testing.T) {
 	}
 }
 
+// Who looks does not wait for a round that hangs.
+func TestLastDoesNotWaitForAPool(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", volume.NFS))
+	e.round()
+	entered, gate, ended := make(chan struct{}, 8), make(chan struct{}), make(chan struct{})
+	e.cfg.ZFS = &gated{ZFS: e.cfg.ZFS, verb: "get " + parent, gate: gate, entered: entered}
+	must(t, e.Close())
+	s, err := volume.New(withExporters(e))
+	must(t, err)
+	defer s.Close()
+	go func() { _ = s.Reconcile(context.Background()); close(ended) }()
+	<-entered
+	if r := s.Last(); !r.Ended.IsZero() || len(s.Operations()) == 0 || s.Stuck() != nil {
+		t.Errorf("the round is %+v, running %v", r, s.Operations())
+	}
+	close(gate)
+	<-ended
+	if r := s.Last(); len(r.Pools[0].Volumes) != 1 || r.Pools[0].Volumes[0].ID != v.ID {
+		t.Errorf("the round is %+v", r)
+	}
+}
+
+func withExporters(e *env) volume.Config {
+	cfg := e.cfg
+	cfg.Exporters = e.Exporters(storage.Quiet())
+	return cfg
+}
+
 // keeps is an exporter that removes nothing.
 type keeps struct{ export.Exporter }
 

@@ -6,7 +6,9 @@ package web
 
 import (
 	"fmt"
+	"log"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -52,8 +54,16 @@ const (
 func Server(s Sources) *http.Server {
 	return &http.Server{
 		Handler: Handler(s), ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: log.New(complaints{s.Log}, "", 0),
 	}
+}
+
+// complaints puts what net/http complains of into the daemon's log.
+type complaints struct{ to logrus.FieldLogger }
+
+func (c complaints) Write(line []byte) (int, error) {
+	c.to.WithField("reason", text(strings.TrimSpace(string(line)))).Warn("an HTTP request could not be answered")
+	return len(line), nil
 }
 
 // Handler serves /metrics, /healthz, /readyz and the page at /. Other methods than

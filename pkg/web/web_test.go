@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -279,6 +280,25 @@ func TestNothingCanBeWritten(t *testing.T) {
 			t.Errorf("HEAD %s: %d", path, r.Code)
 		}
 	}
+}
+
+// What goes wrong in a request is in the daemon's log, and nowhere else.
+func TestComplaintsAreLogged(t *testing.T) {
+	var said bytes.Buffer
+	s := sources()
+	log := logrus.New()
+	log.SetOutput(&said)
+	s.Log, s.Metrics = log, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = Server(s)
+	server.Start()
+	r, err := http.Get(server.URL + "/metrics")
+	if err == nil {
+		r.Body.Close()
+		t.Error("a panic was answered")
+	}
+	server.Close()
+	mustSay(t, said.String(), "could not be answered", "on purpose")
 }
 
 // The browser is told to run nothing and to load nothing.
