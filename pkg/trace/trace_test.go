@@ -75,7 +75,7 @@ type node struct {
 
 func (n node) NodeUnstageVolume(ctx context.Context, _ *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	_, _ = n.runner.Run(ctx, run.Cmd{Tool: "true", Args: []string{"login", "-v", secret}, Secrets: []string{secret}})
-	_, _ = n.runner.Run(ctx, run.Cmd{Tool: "sh", Args: []string{"-c", "echo " + secret + " >&2; exit 7"}, Secrets: []string{secret}})
+	_, _ = n.runner.Run(ctx, run.Cmd{Tool: "sh", Args: []string{"-c", "echo " + secret + " >&2; sleep 0.02; exit 7"}, Secrets: []string{secret}})
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
@@ -135,7 +135,7 @@ func TestACallAndItsChildrenAreOneTrace(t *testing.T) {
 	for name, want := range map[string]struct {
 		line, status string
 		code         int64
-	}{"true": {"true login -v [masked]", "", 0}, "sh": {"sh -c echo [masked] >&2; exit 7", "exit status 7", 7}} {
+	}{"true": {"true login -v [masked]", "", 0}, "sh": {"sh -c echo [masked] >&2; sleep 0.02; exit 7", "exit status 7", 7}} {
 		s := c.spans[name]
 		if s == nil || !bytes.Equal(s.GetParentSpanId(), rpc.GetSpanId()) || !bytes.Equal(s.GetTraceId(), rpc.GetTraceId()) {
 			t.Errorf("%q is %v, and no child of the call's", name, s)
@@ -155,6 +155,9 @@ func TestACallAndItsChildrenAreOneTrace(t *testing.T) {
 		if s.GetStartTimeUnixNano() < rpc.GetStartTimeUnixNano() || s.GetEndTimeUnixNano() > rpc.GetEndTimeUnixNano() {
 			t.Errorf("%q is not within the call", name)
 		}
+	}
+	if s := c.spans["sh"]; time.Duration(s.GetEndTimeUnixNano()-s.GetStartTimeUnixNano()) < 20*time.Millisecond {
+		t.Errorf("a child of 20 ms took %v", s)
 	}
 	for name, s := range c.spans {
 		if strings.Contains(s.String(), secret) {

@@ -230,6 +230,7 @@ func (s *Service) asSeen(ctx context.Context, r *round, p *pool, rec *record, v 
 	// A call that worked on it since the listing changed both, and leaves nothing
 	// to be compared.
 	if s.touched.has(rec.id) || s.ops.Held(rec.id.String()) {
+		e.Export = ExportNone
 		if e.Published() {
 			e.Export = ExportOpen
 		}

@@ -135,6 +135,49 @@ func TestOfAPoolThatIsSlowTheLastRoundIsKnown(t *testing.T) {
 	if p.Err != nil || p.Unlisted == nil || len(p.Volumes) != 1 || len(p.Volumes[0].Conditions) != 0 {
 		t.Errorf("the pool is %+v", p)
 	}
+	// What was wrong while it was away is over when it is only slow.
+	e.Pool.Suspend()
+	e.round()
+	e.Pool.Resume()
+	if p := e.round().Pools[0]; p.Unlisted == nil || len(p.Volumes) != 1 || len(p.Volumes[0].Conditions) != 0 {
+		t.Errorf("after it was away it is %+v", p)
+	}
+}
+
+// What a call does during a round is no difference that the round has found, and
+// nothing that it put right.
+func TestCallsDuringARoundAreNoFindings(t *testing.T) {
+	e := newEnv(t)
+	opens, closes := e.create(request("opens", volume.NFS)), e.create(request("closes", volume.NFS))
+	e.publish(to(closes, nodeA))
+	entered, gate, ended := make(chan struct{}, 8), make(chan struct{}), make(chan struct{})
+	e.cfg.ZFS = &gated{ZFS: e.cfg.ZFS, verb: "snapshots", gate: gate, entered: entered}
+	must(t, e.Close())
+	s, err := volume.New(withExporters(e))
+	must(t, err)
+	defer s.Close()
+	go func() { _ = s.Reconcile(context.Background()); close(ended) }()
+	<-entered // the volumes are listed
+	_, err = s.Publish(t.Context(), to(opens, nodeA))
+	must(t, err)
+	must(t, s.Unpublish(t.Context(), closes.ID, nodeA))
+	close(gate)
+	<-ended
+	r := s.Last()
+	if o := find(t, r, opens.ID); o.Export != volume.ExportNone || len(o.Conditions) != 0 {
+		t.Errorf("what was opened is %+v", o)
+	}
+	if c := find(t, r, closes.ID); !c.Exported() || len(c.Conditions) != 0 {
+		t.Errorf("what was closed is %+v", c)
+	}
+	if len(r.Repairs) != 0 {
+		t.Errorf("repairs: %v", r.Repairs)
+	}
+	must(t, s.Reconcile(t.Context()))
+	r = s.Last()
+	if o, c := find(t, r, opens.ID), find(t, r, closes.ID); !o.Exported() || c.Published() || c.Export != volume.ExportNone || len(r.Repairs) != 0 {
+		t.Errorf("the next round saw %+v and %+v, and put right %v", o, c, r.Repairs)
+	}
 }
 
 // Who looks does not wait for a round that hangs.
