@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/export"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/publish"
 	"github.com/tarn-csi/tarn/pkg/volume"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 	"github.com/tarn-csi/tarn/test/inprocess/storage"
@@ -66,6 +68,24 @@ func TestARoundTellsWhatItSaw(t *testing.T) {
 	must(t, e.Delete(t.Context(), n.ID))
 	if p := e.round().Pools[0]; p.Deleted != 1 || p.Snapshots[volume.NFS] != 1 || len(p.Volumes) != 1 {
 		t.Errorf("after a deletion the pool is %+v", p)
+	}
+}
+
+// Who is logged in is counted while the target knows the session.
+func TestARoundCountsSessions(t *testing.T) {
+	e := newEnv(t, func(c *volume.Config) { c.Pools[0].CHAP = chap.None })
+	v := e.create(request("v", volume.ISCSI))
+	info := e.publish(to(v, nodeA))
+	session := e.Configfs.Login(info[publish.KeyIQN], e.Naming.Initiator("worker-a"), "", "")
+	if session == nil {
+		t.Fatal("the initiator is refused")
+	}
+	if seen := find(t, e.round(), v.ID); seen.Sessions != 1 {
+		t.Errorf("it is %+v", seen)
+	}
+	must(t, e.Unpublish(t.Context(), v.ID, nodeA))
+	if seen := find(t, e.round(), v.ID); seen.Sessions != 0 || session.Alive() {
+		t.Errorf("after it was closed it is %+v", seen)
 	}
 }
 

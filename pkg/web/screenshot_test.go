@@ -88,7 +88,7 @@ func TestScreenshots(t *testing.T) {
 			_ = os.Remove(path)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			said, err := exec.CommandContext(ctx, browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+			said, err := exec.CommandContext(ctx, browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--run-all-compositor-stages-before-draw",
 				"--user-data-dir="+t.TempDir(), "--blink-settings=preferredColorScheme="+c.scheme, "--screenshot="+path,
 				fmt.Sprintf("--window-size=%d,%d", c.width, c.height), server.URL).CombinedOutput()
 			if err != nil {
