@@ -62,6 +62,10 @@ screenshot: ## The status page in a headless Chromium: build/screenshots
 	command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
 	CGO_ENABLED=0 $(GO) test -tags screenshot -count 1 -run '^TestScreenshots$$' ./pkg/web
 
+.PHONY: image
+image: ## The container image, built and started by Debian's buildah, without a registry
+	hack/image
+
 # Without -count a change would not be noticed, since what the tests read is outside of their module.
 .PHONY: manifests
 manifests: ## Kustomize and Helm make the same, Kubernetes and tarn take it (the first run compiles Kubernetes' validation)
