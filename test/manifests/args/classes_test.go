@@ -27,8 +27,8 @@ func TestClassesAreOnesThatTarnTakes(t *testing.T) {
 		}
 		classes := 0
 		for _, o := range objects {
-			name := ""
-			known := []string{}
+			var name string
+			var known []string
 			switch o.Text("kind") {
 			case "StorageClass":
 				name, known = o.Text("provisioner"), volume.KnownParameters()

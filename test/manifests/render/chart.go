@@ -1,6 +1,7 @@
 package render
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -52,7 +53,7 @@ func Template(release string, values map[string]any, kubernetes string) ([]Objec
 		return nil, err
 	}
 	// Strict: a value that no file has is an error.
-	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	files, err := engine.Engine{Strict: true}.RenderWithContext(context.Background(), chart, all)
 	if err != nil {
 		return nil, err
 	}
