@@ -90,6 +90,12 @@ func byHand(o runtime.Object) field.ErrorList {
 		return corevalidation.ValidateSecret(v)
 	case *core.ConfigMap:
 		return corevalidation.ValidateConfigMap(v)
+	case *core.PersistentVolume:
+		return corevalidation.ValidatePersistentVolume(v, corevalidation.ValidationOptionsForPersistentVolume(v, nil))
+	case *core.PersistentVolumeClaim:
+		return corevalidation.ValidatePersistentVolumeClaim(v, corevalidation.ValidationOptionsForPersistentVolumeClaimCreate())
+	case *core.Pod:
+		return corevalidation.ValidatePodCreate(v, pod.GetValidationOptionsFromPodSpecAndMeta(&v.Spec, nil, &v.ObjectMeta, nil))
 	case *apps.StatefulSet:
 		return append(priority(v.Spec.Template), appsvalidation.ValidateStatefulSet(v, appsvalidation.StatefulSetValidationOptions{}, pod.GetValidationOptionsFromPodTemplate(&v.Spec.Template, nil))...)
 	case *apps.DaemonSet:
