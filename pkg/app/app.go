@@ -5,15 +5,11 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/tarn-csi/tarn/pkg/config"
@@ -166,22 +162,4 @@ func both(a, b func() error) func() error {
 		}
 		return b()
 	}
-}
-
-// Enter makes the host's root this process's root, once: every tool and every
-// path is the host's from here on.
-func Enter(root string) error {
-	if root == "" || root == "/" {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(root, "usr")); err != nil {
-		return fmt.Errorf("--host-root %s is no root of a host: %w", root, err)
-	}
-	if err := unix.Chroot(root); err != nil {
-		return fmt.Errorf("enter --host-root %s: %w", root, err)
-	}
-	if err := os.Chdir("/"); err != nil {
-		return err
-	}
-	return os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 }
