@@ -5,6 +5,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/tarn-csi/tarn/pkg/ephemeral"
 	"github.com/tarn-csi/tarn/pkg/node"
 )
 
@@ -12,6 +13,8 @@ import (
 type Node struct {
 	csi.UnimplementedNodeServer
 	Node *node.Service
+	// Ephemeral serves volumes that stand in a pod's specification; nil serves none.
+	Ephemeral *ephemeral.Service
 	// MaxVolumes is how many volumes may be published here; zero is no limit.
 	MaxVolumes int64
 	// Topology is where this node is: segments by key.
@@ -87,6 +90,16 @@ func (s *Node) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRe
 	if err != nil {
 		return nil, err
 	}
+	if s.Ephemeral != nil && ephemeral.Asked(q.GetStagingTargetPath(), q.GetVolumeContext()) {
+		// Their secrets are chosen by a pod's author, and of no use.
+		err := s.Ephemeral.Publish(ctx, ephemeral.Request{
+			Handle: q.GetVolumeId(), TargetPath: q.GetTargetPath(), Capability: c, ReadOnly: q.GetReadonly(), VolumeContext: q.GetVolumeContext(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &csi.NodePublishVolumeResponse{}, nil
+	}
 	err = s.Node.Publish(ctx, node.PublishRequest{
 		VolumeID:       q.GetVolumeId(),
 		StagingPath:    q.GetStagingTargetPath(),
@@ -108,8 +121,24 @@ func (s *Node) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolu
 	if err := required("volume_id", q.GetVolumeId(), "target_path", q.GetTargetPath()); err != nil {
 		return nil, err
 	}
+	if s.Ephemeral != nil {
+		if ours, err := s.Ephemeral.Unpublish(ctx, q.GetVolumeId(), q.GetTargetPath()); err != nil {
+			return nil, err
+		} else if ours {
+			return &csi.NodeUnpublishVolumeResponse{}, nil
+		}
+	}
 	if err := s.Node.Unpublish(ctx, q.GetVolumeId(), q.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// volumeID is the volume that is meant by an id that an orchestrator has, which of
+// an ephemeral volume is its own.
+func (s *Node) volumeID(id string) (string, error) {
+	if s.Ephemeral == nil {
+		return id, nil
+	}
+	return s.Ephemeral.VolumeID(id)
 }

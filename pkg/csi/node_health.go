@@ -13,8 +13,12 @@ func (s *Node) NodeGetVolumeHealth(ctx context.Context, q *csi.NodeGetVolumeHeal
 	if err := required("volume_id", q.GetVolumeId()); err != nil {
 		return nil, err
 	}
+	id, err := s.volumeID(q.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
 	list, err := s.Node.VolumeHealth(ctx, node.HealthRequest{
-		VolumeID: q.GetVolumeId(), PublishPath: q.GetVolumePublishPath(), StagingPath: q.GetStagingTargetPath(),
+		VolumeID: id, PublishPath: q.GetVolumePublishPath(), StagingPath: q.GetStagingTargetPath(),
 	})
 	if err != nil {
 		return nil, err

@@ -14,7 +14,11 @@ func (s *Node) NodeGetVolumeStats(ctx context.Context, q *csi.NodeGetVolumeStats
 	if err := required("volume_id", q.GetVolumeId(), "volume_path", q.GetVolumePath()); err != nil {
 		return nil, err
 	}
-	stats, err := s.Node.Stats(ctx, q.GetVolumeId(), q.GetVolumePath())
+	id, err := s.volumeID(q.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.Node.Stats(ctx, id, q.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}

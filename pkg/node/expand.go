@@ -44,7 +44,7 @@ func (r *ExpandRequest) check() error {
 		return err
 	}
 	if r.StagingPath != "" {
-		if err := checkPath("staging path", r.StagingPath); err != nil {
+		if err := CheckPath("staging path", r.StagingPath); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,7 @@ func (r *HealthRequest) check() error {
 	}
 	for what, path := range map[string]string{"publish path": r.PublishPath, "staging path": r.StagingPath} {
 		if path != "" {
-			if err := checkPath(what, path); err != nil {
+			if err := CheckPath(what, path); err != nil {
 				return err
 			}
 		}

@@ -31,7 +31,7 @@ func checkPlace(volumeID, path string) error {
 	if _, err := ident.ParseVolumeID(volumeID); err != nil {
 		return err
 	}
-	if checkPath("volume path", path) != nil {
+	if CheckPath("volume path", path) != nil {
 		return nowhere(volumeID, path, "it is not a clean absolute path")
 	}
 	return nil

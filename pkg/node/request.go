@@ -40,7 +40,8 @@ const (
 // maxPath is PATH_MAX without its terminating zero.
 const maxPath = 4095
 
-func checkPath(what, path string) error {
+// CheckPath refuses a path that is not a clean absolute one; what names it.
+func CheckPath(what, path string) error {
 	switch {
 	case path == "":
 		return fault.New(fault.Invalid, "the %s is missing", what)
@@ -65,7 +66,7 @@ func (r *StageRequest) check() error {
 	if _, err := ident.ParseVolumeID(r.VolumeID); err != nil {
 		return err
 	}
-	if err := checkPath("staging path", r.StagingPath); err != nil {
+	if err := CheckPath("staging path", r.StagingPath); err != nil {
 		return err
 	}
 	return checkCapability(r.Capability)
@@ -79,7 +80,7 @@ func (r *PublishRequest) check() error {
 	if _, err := ident.ParseVolumeID(r.VolumeID); err != nil {
 		return err
 	}
-	if err := checkPath("target path", r.TargetPath); err != nil {
+	if err := CheckPath("target path", r.TargetPath); err != nil {
 		return err
 	}
 	if err := checkCapability(r.Capability); err != nil {
@@ -88,7 +89,7 @@ func (r *PublishRequest) check() error {
 	if r.StagingPath == "" {
 		return fault.New(fault.Precondition, "the staging path is missing: stage the volume, and name its staging path")
 	}
-	if err := checkPath("staging path", r.StagingPath); err != nil {
+	if err := CheckPath("staging path", r.StagingPath); err != nil {
 		return err
 	}
 	if r.StagingPath == r.TargetPath {

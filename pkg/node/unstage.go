@@ -32,9 +32,9 @@ func checkUndo(volumeID, what, path string) (known bool, err error) {
 	if _, err := ident.ParseVolumeID(volumeID); err != nil && volumeID == "" {
 		return false, err
 	} else if err != nil {
-		return false, checkPath(what, path)
+		return false, CheckPath(what, path)
 	}
-	return true, checkPath(what, path)
+	return true, CheckPath(what, path)
 }
 
 func (s *Service) unstage(ctx context.Context, volumeID, stagingPath string) error {

@@ -17,7 +17,10 @@ type Entry struct {
 	Dataset string `json:"dataset"`
 	UUID    string `json:"uuid"`
 	// Owner is for whom it was made, where the orchestrator tells.
-	Owner    owner  `json:"owner"`
+	Owner owner `json:"owner"`
+	// Ephemeral says that it was made for one pod, and goes with it.
+	Ephemeral bool `json:"ephemeral"`
+
 	Protocol string `json:"protocol"`
 	// SizeBytes is the volume's size. UsedBytes is all that it takes from the
 	// pool: its data, its snapshots and what is reserved for it; SnapshotBytes is
@@ -161,7 +164,7 @@ func foreignSnapshot(d zfs.Dataset) bool {
 // entry is all of a volume but what is wrong with it.
 func (s *Service) entry(p *pool, r *record, found below, tables map[string]exported) Entry {
 	e := Entry{
-		ID: r.id.String(), Dataset: r.dataset.Name, UUID: r.uuid, Owner: readOwner(r.dataset),
+		ID: r.id.String(), Dataset: r.dataset.Name, UUID: r.uuid, Owner: readOwner(r.dataset), Ephemeral: r.params.Ephemeral,
 		SizeBytes: r.sizeBytes, PublishedTo: []string{}, Clients: []string{}, Conditions: []Condition{},
 	}
 	e.Protocol, _ = r.dataset.Own(propProtocol)

@@ -16,7 +16,7 @@ func PrintInventory(w io.Writer, list []Entry) error {
 		return err
 	}
 	for _, e := range list {
-		_, err := fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, orDash(e.Owner.String()), orDash(e.Protocol),
+		_, err := fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.printOwner(), orDash(e.Protocol),
 			printBytes(e.SizeBytes), printBytes(e.UsedBytes), e.printSnapshots(), orDash(strings.Join(e.nodes(), ",")), e.Export, e.printConditions())
 		if err != nil {
 			return err
@@ -30,6 +30,13 @@ func orDash(s string) string {
 		return "-"
 	}
 	return ident.Printable(s)
+}
+
+func (e Entry) printOwner() string {
+	if e.Ephemeral {
+		return strings.TrimSpace(ident.Printable(e.Owner.String()) + " (ephemeral)")
+	}
+	return orDash(e.Owner.String())
 }
 
 // nodes are the names of the nodes.

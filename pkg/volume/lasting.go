@@ -98,6 +98,9 @@ func (r *record) lasting() (Lasting, string) {
 	if r.err != nil {
 		return Lasting{}, r.err.Error()
 	}
+	if r.params.Ephemeral {
+		return Lasting{}, "it is ephemeral: it was made for " + orDash(readOwner(r.dataset).String()) + ", whose node destroys it"
+	}
 	v := Lasting{Volume: r.volume(), UUID: r.uuid, Protocol: r.params.Protocol, Owner: readOwner(r.dataset)}
 	if err := json.Unmarshal([]byte(r.name), &v.Name); err != nil {
 		return Lasting{}, "property " + propName + " is no name: " + err.Error()

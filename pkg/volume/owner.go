@@ -15,16 +15,21 @@ const propOwner = "tarn:owner"
 // Kubernetes has at most 253.
 const maxOwner = 253
 
-// owner is what an orchestrator tells about the claim that a volume is for.
+// owner is what an orchestrator tells about the claim, or the pod, that a volume
+// is for.
 type owner struct {
 	Claim     string `json:"claim,omitempty"`
+	Pod       string `json:"pod,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Volume    string `json:"volume,omitempty"`
 }
 
 // ownerOf reads the keys that the external provisioner adds to the parameters
-// with --extra-create-metadata.
+// with --extra-create-metadata, or a node for a pod's own volume.
 func ownerOf(parameters map[string]string) owner {
+	if parameters[ParamEphemeral] == "true" {
+		return owner{Pod: bounded(parameters[ParamPodName]), Namespace: bounded(parameters[ParamPodNamespace])}
+	}
 	return owner{
 		Claim:     bounded(parameters["csi.storage.k8s.io/pvc/name"]),
 		Namespace: bounded(parameters["csi.storage.k8s.io/pvc/namespace"]),
@@ -56,9 +61,11 @@ func readOwner(d zfs.Dataset) owner {
 	return o
 }
 
-// String is what people call the owner: the claim, or the volume's object.
+// String is what people call the owner: the claim, the pod, or the volume's object.
 func (o owner) String() string {
 	switch {
+	case o.Pod != "":
+		return "pod " + o.Namespace + "/" + o.Pod
 	case o.Claim != "" && o.Namespace != "":
 		return o.Namespace + "/" + o.Claim
 	case o.Claim != "":

@@ -1,9 +1,11 @@
 package volume_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/volume"
 )
 
@@ -41,5 +43,37 @@ func TestOddOwners(t *testing.T) {
 		if len(got) == 0 || len(got) > 8191 || strings.ContainsAny(got, "\t\n\x00") {
 			t.Errorf("%d bytes: %.80q", len(got), got)
 		}
+	}
+}
+
+// A volume that a node made for a pod is told from others, whatever they are
+// called, and no cluster gets it back as a claim's.
+func TestEphemeralVolumesAreMarked(t *testing.T) {
+	e := newEnv(t)
+	ephemeral := func(name string) volume.CreateRequest {
+		r := with(request(name, volume.NFS), volume.ParamEphemeral, "true")
+		return with(with(r, volume.ParamPodName, "web-0"), volume.ParamPodNamespace, "shop")
+	}
+	e.create(request("v", volume.NFS))
+	if v := e.create(ephemeral("e")); v.Context[volume.ParamEphemeral] != "true" {
+		t.Errorf("its context is %v", v.Context)
+	}
+	e.wantOwn("e", map[string]string{"tarn:owner": `{"pod":"web-0","namespace":"shop"}`}, "tarn:owner")
+	for name, r := range map[string]volume.CreateRequest{"v": ephemeral("v"), "e": request("e", volume.NFS)} {
+		if _, err := e.Create(t.Context(), r); !errors.Is(err, fault.Exists) {
+			t.Errorf("%s is taken for the other kind: %v", name, err)
+		}
+	}
+	list, err := e.Inventory(t.Context())
+	if err != nil || len(list) != 2 || !list[0].Ephemeral || list[1].Ephemeral {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	var table strings.Builder
+	if err := volume.PrintInventory(&table, list); err != nil || !strings.Contains(table.String(), "pod shop/web-0 (ephemeral)") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+	lasting, left, err := e.Lasting(t.Context())
+	if err != nil || len(lasting) != 1 || len(left) != 1 || !strings.Contains(left[0].Why, "pod shop/web-0") {
+		t.Errorf("%+v, %+v, %v", lasting, left, err)
 	}
 }

@@ -28,6 +28,8 @@ type params struct {
 	Squash           string
 	AnonUID, AnonGID uint32
 	Root             zfs.Root
+	// Ephemeral marks a volume that a node made for one pod, and destroys with it.
+	Ephemeral bool
 	// MountOptions apply where a capability has none.
 	MountOptions string
 }
@@ -75,6 +77,14 @@ var known = []string{
 	"mode", "uid", "gid", "mountOptions", "cloneMode",
 }
 
+// The keys by which a node that makes a volume for one pod says so, as the kubelet
+// does to it. They are no parameters of a class: sidecars refuse them there.
+const (
+	ParamEphemeral    = "csi.storage.k8s.io/ephemeral"
+	ParamPodName      = "csi.storage.k8s.io/pod.name"
+	ParamPodNamespace = "csi.storage.k8s.io/pod.namespace"
+)
+
 // KnownParameters returns the names of every parameter, sorted.
 func KnownParameters() []string {
 	list := slices.Clone(known)
@@ -116,7 +126,7 @@ func (s *Service) parseParams(m map[string]string) (params, error) {
 		p.Protocol = offered[0]
 	}
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if ignored(key) {
+		if ignored(key) && key != ParamEphemeral {
 			continue
 		}
 		if err := p.set(key, m[key]); err != nil {
@@ -166,6 +176,8 @@ func (p *params) set(key, value string) error {
 			return invalidParam(key, value, "an octal mode such as 0775")
 		}
 		p.Root.Mode = uint32(n)
+	case ParamEphemeral:
+		return parseBool(key, value, &p.Ephemeral)
 	case "mountOptions":
 		if len(value) > maxMountOptions || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fault.New(fault.Invalid, "parameter mountOptions must be one line of at most %d bytes", maxMountOptions)
@@ -289,6 +301,9 @@ func (p params) canonical() map[string]string {
 	if p.Full {
 		m["cloneMode"] = cloneFull
 	}
+	if p.Ephemeral {
+		m[ParamEphemeral] = "true"
+	}
 	for k, v := range p.ZFS {
 		m["zfs."+k] = v
 	}
@@ -324,6 +339,9 @@ func (p params) context() map[string]string {
 	}
 	if p.MountOptions != "" {
 		m["mountOptions"] = p.MountOptions
+	}
+	if p.Ephemeral {
+		m[ParamEphemeral] = "true"
 	}
 	return m
 }
