@@ -15,6 +15,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/config"
 	"github.com/tarn-csi/tarn/pkg/csi"
 	"github.com/tarn-csi/tarn/pkg/run"
+	"github.com/tarn-csi/tarn/pkg/volume"
 )
 
 // Version is the driver's version, set when it is built.
@@ -72,8 +73,9 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	defer stop()
 	var work errgroup.Group
 
+	var volumes *volume.Service
 	if c.Mode != config.Node {
-		volumes, err := newVolumes(c, keys.master, runner, log, false)
+		volumes, err = newVolumes(c, keys.master, runner, log, false)
 		if err != nil {
 			return err
 		}
@@ -89,7 +91,12 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		if err != nil {
 			return err
 		}
-		node = &csi.Node{Node: n, MaxVolumes: c.MaxVolumesPerNode, Topology: c.Topology}
+		pods, end, err := newEphemeral(c, n, volumes, log)
+		if err != nil {
+			return err
+		}
+		defer end() //nolint:errcheck // the process ends
+		node = &csi.Node{Node: n, Ephemeral: pods, MaxVolumes: c.MaxVolumesPerNode, Topology: c.Topology}
 		health := newHealth(n.Ready)
 		outside.node(n, health)
 		work.Go(func() error { health.run(background); return nil })

@@ -58,6 +58,12 @@ type Config struct {
 	// that nodes have segments.
 	Topology map[string]string `yaml:"topology"`
 
+	// Ephemeral is about volumes that stand in a pod's specification, which a node
+	// on the storage host makes; ControllerEndpoint is the socket of the controller
+	// that it asks then, in mode node.
+	Ephemeral          Ephemeral `yaml:"ephemeral"`
+	ControllerEndpoint string    `yaml:"controllerEndpoint"`
+
 	Pools []Pool `yaml:"pools"`
 	// PortalHints are addresses of storage hosts, for a node that is to find
 	// its own address by the route to them.
@@ -115,13 +121,29 @@ type Pool struct {
 	CHAP chap.Mode `yaml:"chap"`
 }
 
+// Ephemeral is what a node allows pods' authors.
+type Ephemeral struct {
+	// Pool is the name of the pool in which volumes are made. Empty makes none.
+	Pool string `yaml:"pool"`
+	// DefaultBytes is the size of a volume for which none is asked, MaxBytes the
+	// largest that may be.
+	DefaultBytes int64 `yaml:"defaultBytes"`
+	MaxBytes     int64 `yaml:"maxBytes"`
+	// MaxVolumes is how many the node has at once.
+	MaxVolumes int64 `yaml:"maxVolumes"`
+}
+
 // Default returns the configuration that holds where nothing else is said.
 func Default() Config {
 	return Config{
-		Endpoint:          "unix:///run/tarn/csi.sock",
-		Mode:              All,
-		DriverName:        DefaultDriverName,
+		Endpoint:   "unix:///run/tarn/csi.sock",
+		Mode:       All,
+		DriverName: DefaultDriverName,
+
+		ControllerEndpoint: "unix:///run/tarn/csi.sock",
+
 		Protocols:         []string{"nfs", "iscsi"},
+		Ephemeral:         Ephemeral{DefaultBytes: 1 << 30, MaxBytes: 10 << 30, MaxVolumes: 20},
 		StateDir:          "/var/lib/tarn",
 		RunDir:            "/run/tarn",
 		OperationTimeout:  2 * time.Minute,
@@ -234,7 +256,37 @@ func (c *Config) Complete() error {
 	if err := c.completePools(); err != nil {
 		return err
 	}
+	if err := c.checkEphemeral(); err != nil {
+		return err
+	}
 	return c.completeNode()
+}
+
+// The bounds of a volume's size, as everywhere.
+const (
+	minBytes = 1 << 20
+	maxBytes = 1 << 50
+)
+
+func (c *Config) checkEphemeral() error {
+	if _, err := SocketPath(c.ControllerEndpoint); err != nil {
+		return fmt.Errorf("controllerEndpoint: %w", err)
+	}
+	e := c.Ephemeral
+	known := func(p Pool) bool { return p.Name == e.Pool }
+	switch {
+	case e.MaxBytes < minBytes || e.MaxBytes > maxBytes:
+		return bad("ephemeral.maxBytes", strconv.FormatInt(e.MaxBytes, 10), fmt.Sprintf("from %d to %d bytes", minBytes, int64(maxBytes)))
+	case e.DefaultBytes < minBytes || e.DefaultBytes > e.MaxBytes:
+		return bad("ephemeral.defaultBytes", strconv.FormatInt(e.DefaultBytes, 10), fmt.Sprintf("from %d bytes to ephemeral.maxBytes (%d)", minBytes, e.MaxBytes))
+	case e.MaxVolumes < 1:
+		return bad("ephemeral.maxVolumes", strconv.FormatInt(e.MaxVolumes, 10), "a number of volumes; none are made without ephemeral.pool")
+	case e.Pool != "" && !ident.ValidPool(e.Pool):
+		return bad("ephemeral.pool", e.Pool, "the name of a pool in the controller's configuration")
+	case e.Pool != "" && c.Mode == All && !slices.ContainsFunc(c.Pools, known):
+		return bad("ephemeral.pool", e.Pool, "the name of a configured pool")
+	}
+	return nil
 }
 
 // completeHTTP makes of a port alone that port of the loopback address: who wants

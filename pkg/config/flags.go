@@ -39,6 +39,11 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringSliceVar(&v.NodeNetworks, "node-network", nil, "network that node addresses must be in; repeatable")
 	set.Int64Var(&v.MaxVolumesPerNode, "max-volumes-per-node", 0, "how many volumes may be published to a node; 0 leaves that to the orchestrator")
 	set.StringToStringVar(&v.Topology, "topology", nil, "segment in which this node is, as KEY=VALUE; repeatable")
+	set.StringVar(&v.ControllerEndpoint, "controller-endpoint", v.ControllerEndpoint, "socket of the controller that a node on the storage host asks for ephemeral volumes")
+	set.StringVar(&v.Ephemeral.Pool, "ephemeral-pool", "", "pool in which ephemeral volumes of pods are made (default: none are)")
+	set.Int64Var(&v.Ephemeral.DefaultBytes, "ephemeral-default-bytes", v.Ephemeral.DefaultBytes, "size of an ephemeral volume for which none is asked")
+	set.Int64Var(&v.Ephemeral.MaxBytes, "ephemeral-max-bytes", v.Ephemeral.MaxBytes, "largest size of an ephemeral volume")
+	set.Int64Var(&v.Ephemeral.MaxVolumes, "ephemeral-max-volumes", v.Ephemeral.MaxVolumes, "how many ephemeral volumes this node has at once")
 	set.StringSliceVar(&f.pools, "pool", nil, "pool as NAME=PARENT, such as tank=tank/csi; repeatable")
 	set.StringSliceVar(&f.addresses, "address", nil, "address at which the pools of --pool are served; on a node, the storage host's; repeatable")
 	set.StringVar(&f.chapMode, "chap", string(chap.Derived), "CHAP mode of the pools of --pool: derived, secrets or none")
@@ -89,6 +94,11 @@ func (f *Flags) overlay(c *Config) error {
 		"node-network":             func() { c.NodeNetworks = v.NodeNetworks },
 		"max-volumes-per-node":     func() { c.MaxVolumesPerNode = v.MaxVolumesPerNode },
 		"topology":                 func() { c.Topology = v.Topology },
+		"controller-endpoint":      func() { c.ControllerEndpoint = v.ControllerEndpoint },
+		"ephemeral-pool":           func() { c.Ephemeral.Pool = v.Ephemeral.Pool },
+		"ephemeral-default-bytes":  func() { c.Ephemeral.DefaultBytes = v.Ephemeral.DefaultBytes },
+		"ephemeral-max-bytes":      func() { c.Ephemeral.MaxBytes = v.Ephemeral.MaxBytes },
+		"ephemeral-max-volumes":    func() { c.Ephemeral.MaxVolumes = v.Ephemeral.MaxVolumes },
 		"iqn-prefix":               func() { c.IQNPrefix = v.IQNPrefix },
 		"instance":                 func() { c.Instance = v.Instance },
 		"master-key-file":          func() { c.MasterKeyFile = v.MasterKeyFile },

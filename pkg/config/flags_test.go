@@ -31,7 +31,10 @@ var given = map[string]struct{ args, field string }{
 	"http-address":             {"127.0.0.1:9805", "HTTPAddress"},
 	"otlp-endpoint":            {"http://192.0.2.1:4317", "OTLPEndpoint"},
 	"delete-foreign-snapshots": {"false", "DeleteForeignSnapshots"},
-	"log-level":                {"debug", "LogLevel"}, "log-format": {"json", "LogFormat"}, "address": {"192.0.2.10", "PortalHints"},
+	"controller-endpoint":      {"/run/c.sock", "ControllerEndpoint"}, "ephemeral-pool": {"tank", "Ephemeral.Pool"},
+	"ephemeral-default-bytes": {"2097152", "Ephemeral.DefaultBytes"}, "ephemeral-max-bytes": {"4194304", "Ephemeral.MaxBytes"},
+	"ephemeral-max-volumes": {"3", "Ephemeral.MaxVolumes"},
+	"log-level":             {"debug", "LogLevel"}, "log-format": {"json", "LogFormat"}, "address": {"192.0.2.10", "PortalHints"},
 }
 
 // other is a file in which every one of these settings has another value.
@@ -59,6 +62,8 @@ operationTimeout: 9m
 reconcileInterval: 8m
 logLevel: error
 logFormat: text
+controllerEndpoint: /run/other.sock
+ephemeral: {pool: fast, defaultBytes: 1048576, maxBytes: 1073741824, maxVolumes: 9}
 portalHints: [192.0.2.98]
 `
 
@@ -72,7 +77,10 @@ func TestEveryFlagWinsOverTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, v := range given {
-		got := reflect.ValueOf(c).FieldByName(v.field)
+		got := reflect.ValueOf(c)
+		for field := range strings.SplitSeq(v.field, ".") {
+			got = got.FieldByName(field)
+		}
 		text := strings.Trim(strings.TrimSpace(formatted(got)), "[]")
 		if text != v.args {
 			t.Errorf("--%s=%s gives %s", name, v.args, text)
@@ -119,7 +127,9 @@ func TestAFlagThatIsNotGivenLeavesTheFile(t *testing.T) {
 		MaxVolumesPerNode: 7, Topology: map[string]string{"example.com/zone": "file"},
 		IQNPrefix: "iqn.1999-01.com.example", Instance: "file", MasterKeyFile: "/file/m", NodeKeyFile: "/file/n", HostRoot: "/file",
 		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, ReconcileInterval: 8 * time.Minute,
-		LogLevel: "error", LogFormat: "text", HTTPAddress: "192.0.2.10:9805", OTLPEndpoint: "https://collector.example:4317",
+		ControllerEndpoint: "/run/other.sock",
+		Ephemeral:          Ephemeral{Pool: "fast", DefaultBytes: 1 << 20, MaxBytes: 1 << 30, MaxVolumes: 9},
+		LogLevel:           "error", LogFormat: "text", HTTPAddress: "192.0.2.10:9805", OTLPEndpoint: "https://collector.example:4317",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)

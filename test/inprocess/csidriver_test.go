@@ -302,7 +302,7 @@ func TestCSIDriver(t *testing.T) {
 				r.VolumeContext = map[string]string{"csi.storage.k8s.io/ephemeral": "true", "size": "1Gi"}
 			}
 			err := v.publish(inline)
-			v.wantCode(err, codes.InvalidArgument)
+			v.wantCode(err, codes.FailedPrecondition)
 			if !strings.Contains(status.Convert(err).Message(), "use a claim") || len(v.d.Node.Left()) > 0 {
 				t.Errorf("an inline volume: %v, %v", err, v.d.Node.Left())
 			}

@@ -22,6 +22,7 @@ import (
 	attachnfs "github.com/tarn-csi/tarn/pkg/attach/nfs"
 	"github.com/tarn-csi/tarn/pkg/chap"
 	"github.com/tarn-csi/tarn/pkg/csi"
+	"github.com/tarn-csi/tarn/pkg/ephemeral"
 	"github.com/tarn-csi/tarn/pkg/export"
 	"github.com/tarn-csi/tarn/pkg/node"
 	"github.com/tarn-csi/tarn/pkg/volume"
@@ -50,6 +51,11 @@ type Parts struct {
 	Mounter     node.Mounter
 	Filesystems node.Filesystems
 	NodeHost    node.Host
+
+	// Pods is how volumes of pods are served: none are unless it has a pool. Their
+	// controller is this process's own, or what Controller makes of it.
+	Pods       ephemeral.Config
+	Controller func(ephemeral.Controller) ephemeral.Controller
 
 	// Before is what stands in front of the services, outside of the driver's own
 	// interceptor.
@@ -134,6 +140,8 @@ func (d *Driver) parts() Parts {
 		Filesystems: filesystems{d.Node},
 		NodeHost:    d.Node,
 		Register:    csi.Register,
+		Pods:        ephemeral.Config{Protocols: []string{volume.NFS, volume.ISCSI}, DefaultBytes: 64 << 20, MaxBytes: 1 << 30, MaxVolumes: 20},
+		Controller:  func(c ephemeral.Controller) ephemeral.Controller { return c },
 	}
 	for _, change := range d.change {
 		change(&p)
@@ -168,6 +176,12 @@ func (d *Driver) start() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	p.Pods.Controller, p.Pods.Node, p.Pods.Log = p.Controller(volumes), n, d.log
+	p.Pods.Dir = filepath.Join(d.Storage.Dir("state"), "ephemeral")
+	pods, err := ephemeral.New(p.Pods)
+	if err != nil {
+		d.t.Fatal(err)
+	}
 	d.Volumes = volumes
 	identity := &csi.Identity{Name: DriverName, Version: "test", Controller: true, Ready: volumes.Ready}
 	listener, err := net.Listen("unix", d.socket)
@@ -175,7 +189,7 @@ func (d *Driver) start() {
 		d.t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(append(p.Before, csi.Interceptor(d.log, time.Minute))...))
-	p.Register(server, identity, &csi.Controller{Volumes: volumes}, &csi.Node{Node: n})
+	p.Register(server, identity, &csi.Controller{Volumes: volumes}, &csi.Node{Node: n, Ephemeral: pods})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	worked, served := make(chan struct{}), make(chan error, 1)
