@@ -22,6 +22,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/ephemeral"
 	"github.com/tarn-csi/tarn/pkg/fault"
 	"github.com/tarn-csi/tarn/pkg/volume"
+	"github.com/tarn-csi/tarn/pkg/zfs"
 	"github.com/tarn-csi/tarn/test/harness"
 	"github.com/tarn-csi/tarn/test/inprocess/storage"
 )
@@ -568,4 +569,24 @@ func TestPodsVolumeWhereThereIsNoController(t *testing.T) {
 	}
 	p.wantNothing()
 	p.must(p.unpublish(handle))
+}
+
+// What somebody has damaged is told, and not forgotten.
+func TestDamagedVolumeOfAPod(t *testing.T) {
+	p := newPods(t, volume.NFS, false)
+	p.must(p.publish(handle))
+	list, err := p.below()
+	p.must(err)
+	d, err := p.Storage.Pool.Get(t.Context(), list[0])
+	p.must(err)
+	request, _ := d.Own("tarn:request")
+	p.must(p.Storage.Pool.Set(t.Context(), list[0], zfs.Setting{Name: "tarn:request", Value: "{"}))
+	err = p.unpublish(handle)
+	p.wantCode(err, codes.FailedPrecondition)
+	if !strings.Contains(status.Convert(err).Message(), "tarn:request") {
+		t.Error(err)
+	}
+	p.must(p.Storage.Pool.Set(t.Context(), list[0], zfs.Setting{Name: "tarn:request", Value: request}))
+	p.must(p.unpublish(handle))
+	p.wantNothing()
 }
