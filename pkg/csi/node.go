@@ -91,7 +91,7 @@ func (s *Node) NodePublishVolume(ctx context.Context, q *csi.NodePublishVolumeRe
 		return nil, err
 	}
 	if s.Ephemeral != nil && ephemeral.Asked(q.GetStagingTargetPath(), q.GetVolumeContext()) {
-		// Their secrets are chosen by a pod's author, and of no use.
+		// Secrets of such a volume are chosen by the pod's author: they are not read.
 		err := s.Ephemeral.Publish(ctx, ephemeral.Request{
 			Handle: q.GetVolumeId(), TargetPath: q.GetTargetPath(), Capability: c, ReadOnly: q.GetReadonly(), VolumeContext: q.GetVolumeContext(),
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tarn-csi/tarn/pkg/check"
 	"github.com/tarn-csi/tarn/pkg/config"
+	"github.com/tarn-csi/tarn/pkg/ephemeral"
 	"github.com/tarn-csi/tarn/pkg/volume"
 )
 
@@ -53,6 +54,22 @@ func TestParameterTableIsComplete(t *testing.T) {
 	}
 	slices.Sort(listed)
 	if known := volume.KnownParameters(); !slices.Equal(listed, known) {
+		t.Errorf("the page lists\n%q, the driver knows\n%q", listed, known)
+	}
+}
+
+func TestAttributesOfPodsAreListed(t *testing.T) {
+	var listed []string
+	_, table, _ := strings.Cut(section(t, "docs/parameters.md", "In a pod's specification"), "| attribute |")
+	for line := range strings.Lines(table) {
+		if first, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && strings.HasPrefix(line, "| `") {
+			for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(first, -1) {
+				listed = append(listed, m[1])
+			}
+		}
+	}
+	slices.Sort(listed)
+	if known := ephemeral.KnownAttributes(); !slices.Equal(listed, known) {
 		t.Errorf("the page lists\n%q, the driver knows\n%q", listed, known)
 	}
 }

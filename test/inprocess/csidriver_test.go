@@ -307,5 +307,18 @@ func TestCSIDriver(t *testing.T) {
 				t.Errorf("an inline volume: %v, %v", err, v.d.Node.Left())
 			}
 		})
+		// Where an administrator has allowed it, it lives from the one call to the other.
+		each(t, func(v *claim) {
+			inline := info("csi.storage.k8s.io/ephemeral", "true", "csi.storage.k8s.io/pod.name", "web-0", "csi.storage.k8s.io/pod.namespace", "shop")
+			v.must(v.publish(func(r *csiv1.NodePublishVolumeRequest) {
+				r.VolumeId, r.StagingTargetPath, r.PublishContext, r.VolumeCapability = "csi-0123", "", nil, mountCapability("")
+			}, inline))
+			v.wantOnce()
+			_, err := v.n.NodeUnpublishVolume(t.Context(), &csiv1.NodeUnpublishVolumeRequest{VolumeId: "csi-0123", TargetPath: v.target})
+			v.must(err)
+			if all, err := v.d.below(); err != nil || len(all) != 1 || len(v.d.Node.Left()) > 0 {
+				t.Errorf("left are %q, %q, %v", all, v.d.Node.Left(), err)
+			}
+		}, func(p *Parts) { p.Pods.Pool = "tank" })
 	})
 }
