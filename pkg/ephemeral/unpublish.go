@@ -46,8 +46,12 @@ func (s *Service) dispose(ctx context.Context, rec *record) error {
 		return err
 	}
 	err := step.Do(ctx, step.File, "rmdir", func() error { return unix.Rmdir(staging) })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.Precondition, "staging path %s cannot be removed, see what is in it: %w", staging, err)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, unix.ENOTEMPTY):
+		return fault.New(fault.Precondition, "staging path %s is not mounted and has something in it that is on the node's own disk: move it away", staging)
+	default:
+		return fault.New(fault.Unavailable, "staging path %s cannot be removed: repeat the call: %w", staging, err)
 	}
 	if err := s.destroy(ctx, rec); err != nil {
 		return err

@@ -47,7 +47,10 @@ type fakes struct {
 func newFakes(t *testing.T) *fakes {
 	t.Helper()
 	w := &fakes{}
-	w.Driver = inprocess.Start(t, func(p *inprocess.Parts) { p.Before = []grpc.UnaryServerInterceptor{w.serve} })
+	w.Driver = inprocess.Start(t, func(p *inprocess.Parts) {
+		p.Before = []grpc.UnaryServerInterceptor{w.serve}
+		p.Pods.Pool = pool
+	})
 	var err error
 	if w.conn, err = grpc.NewClient(w.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		t.Fatal(err)
@@ -176,14 +179,15 @@ func (w *fakes) State() ([]string, error) {
 	return list, nil
 }
 
-// filesBelow lists the files below a folder; folders are the orchestrator's.
+// filesBelow lists the files below a folder; folders are the orchestrator's, but
+// for the staging paths of pods' own volumes.
 func filesBelow(dir string) ([]string, error) {
 	var list []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err == nil && !d.IsDir() {
+		if err == nil && (!d.IsDir() || strings.Contains(path, "/ephemeral/")) {
 			list = append(list, "file "+path)
 		}
 		return err
