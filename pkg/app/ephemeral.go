@@ -12,6 +12,9 @@ import (
 	"github.com/tarn-csi/tarn/pkg/volume"
 )
 
+// podsDir is where the records of pods' own volumes are.
+func podsDir(c config.Config) string { return filepath.Join(c.StateDir, "ephemeral") }
+
 // newEphemeral wires the node's side of pods' own volumes, and returns what ends
 // it. Where no new one is made, those of before are still destroyed. volumes is nil
 // where the controller is another process: two never write one pool.
@@ -19,7 +22,7 @@ func newEphemeral(c config.Config, n *node.Service, volumes *volume.Service, log
 	cfg := ephemeral.Config{
 		Pool: c.Ephemeral.Pool, Protocols: c.Protocols,
 		DefaultBytes: c.Ephemeral.DefaultBytes, MaxBytes: c.Ephemeral.MaxBytes, MaxVolumes: c.Ephemeral.MaxVolumes,
-		Controller: volumes, Node: n, Dir: filepath.Join(c.StateDir, "ephemeral"), Log: log,
+		Controller: volumes, Node: n, Dir: podsDir(c), Log: log,
 	}
 	end := func() error { return nil }
 	if volumes == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/attach"
 	attachiscsi "github.com/tarn-csi/tarn/pkg/attach/iscsi"
 	"github.com/tarn-csi/tarn/pkg/config"
+	"github.com/tarn-csi/tarn/pkg/ephemeral"
 	"github.com/tarn-csi/tarn/pkg/ident"
 	"github.com/tarn-csi/tarn/pkg/node"
 	"github.com/tarn-csi/tarn/pkg/run"
@@ -17,15 +18,17 @@ import (
 type leavings struct {
 	attached func(context.Context) ([]attach.Attachment, error)
 	naming   ident.Naming
-	dir      string
+	// dir holds the node's records where it is this process, and pods those of
+	// pods' volumes, which may be another's on this host.
+	dir, pods string
 }
 
-// newLeavings returns nil where the host is no node.
 func newLeavings(c config.Config, naming ident.Naming, runner *run.Runner) volume.Leavings {
+	l := leavings{naming: naming, pods: podsDir(c)}
 	if c.Mode != config.All {
-		return nil
+		return l
 	}
-	l := leavings{naming: naming, dir: filepath.Join(c.StateDir, "node")}
+	l.dir = filepath.Join(c.StateDir, "node")
 	if c.Serves(volume.ISCSI) {
 		l.attached = attachiscsi.New(runner, attachiscsi.Config{}).Attachments
 	}
@@ -50,8 +53,16 @@ func (l leavings) Sessions(ctx context.Context) (map[string]string, error) {
 	return sessions, nil
 }
 
+// Pods implements volume.Leavings.
+func (l leavings) Pods(context.Context) (map[string]bool, bool, error) {
+	return ephemeral.Volumes(l.pods)
+}
+
 // Staged implements volume.Leavings.
 func (l leavings) Staged(context.Context) (map[string]string, error) {
+	if l.dir == "" {
+		return nil, nil
+	}
 	records, err := node.Records(l.dir)
 	if err != nil {
 		return nil, err

@@ -71,9 +71,9 @@ func (s *Service) begin(ctx context.Context, r *Request) (*record, error) {
 	}
 	s.counting.Lock()
 	defer s.counting.Unlock()
-	n, err := s.records.count()
-	if err == nil && n >= s.MaxVolumes {
-		err = fault.New(fault.Exhausted, "this node has %d ephemeral volumes, as many as it may: use a claim, or set a larger ephemeral.maxVolumes", n)
+	names, err := s.records.names()
+	if err == nil && int64(len(names)) >= s.MaxVolumes {
+		err = fault.New(fault.Exhausted, "this node has %d ephemeral volumes, as many as it may: use a claim, or set a larger ephemeral.maxVolumes", len(names))
 	}
 	if err == nil {
 		err = s.records.save(rec)

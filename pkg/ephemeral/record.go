@@ -123,17 +123,46 @@ func (l ledger) remove(handle string) error {
 	return nil
 }
 
-// count is how many records there are.
-func (l ledger) count() (int64, error) {
+// names are the files of all records.
+func (l ledger) names() ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
-		return 0, fault.New(fault.Unavailable, "the directory of ephemeral volumes cannot be read: %w", err)
+		return nil, fault.New(fault.Unavailable, "the directory of ephemeral volumes cannot be read: %w", err)
 	}
-	var n int64
+	var list []string
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), recordSuffix) {
-			n++
+			list = append(list, filepath.Join(l.dir, e.Name()))
 		}
 	}
-	return n, nil
+	return list, nil
+}
+
+// Volumes are the ids of the volumes that the records in a directory name, as
+// Config.Dir is one. known is false where there is no such directory. It changes
+// nothing, beside the service that keeps them.
+func Volumes(dir string) (ids map[string]bool, known bool, err error) {
+	names, err := ledger{dir}.names()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	ids = map[string]bool{}
+	for _, name := range names {
+		var r record
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has gone meanwhile
+		}
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("record %s of an ephemeral volume cannot be read: %w", name, err)
+		}
+		ids[r.VolumeID] = true
+	}
+	return ids, true, nil
 }

@@ -40,6 +40,7 @@ const (
 	OrphanTarget    = "target"
 	OrphanSession   = "session"
 	OrphanStage     = "stage"
+	OrphanPod       = "ephemeral"
 )
 
 // The words of Orphan.Removal.
@@ -82,6 +83,8 @@ func (s *Service) Orphans(ctx context.Context) ([]Orphan, error) {
 		list, err := s.exportOrphans(ctx, exports, uuids)
 		all, errs = append(all, list...), append(errs, err)
 		all = append(all, left.orphans(s, uuids, ids)...)
+		list, err = s.podOrphans(ctx, left)
+		all, errs = append(all, list...), append(errs, err)
 	}
 	others, err := s.otherExports(ctx)
 	all, errs = append(all, others...), append(errs, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tarn-csi/tarn/pkg/ident"
 )
@@ -16,19 +17,27 @@ type Leavings interface {
 	Sessions(ctx context.Context) (map[string]string, error)
 	// Staged are the staging paths that stage records name, with the volumes' ids.
 	Staged(ctx context.Context) (map[string]string, error)
+	// Pods are the ids of volumes that a node's records say are pods' own. known is
+	// false where no node keeps such records on this host.
+	Pods(ctx context.Context) (ids map[string]bool, known bool, err error)
 }
 
 // leavings is what was read of them.
-type leavings struct{ sessions, staged map[string]string }
+type leavings struct {
+	sessions, staged map[string]string
+	pods             map[string]bool
+	podsKnown        bool
+}
 
 func (s *Service) readLeavings(ctx context.Context) (l leavings, err error) {
 	if s.cfg.Leavings == nil {
 		return l, nil
 	}
-	var err1, err2 error
+	var err1, err2, err3 error
 	l.sessions, err1 = s.cfg.Leavings.Sessions(ctx)
 	l.staged, err2 = s.cfg.Leavings.Staged(ctx)
-	return l, errors.Join(err1, err2)
+	l.pods, l.podsKnown, err3 = s.cfg.Leavings.Pods(ctx)
+	return l, errors.Join(err1, err2, err3)
 }
 
 // orphans are sessions and stage records of volumes that do not exist. The node
@@ -48,4 +57,50 @@ func (l leavings) orphans(s *Service, uuids, ids map[string]bool) []Orphan {
 		}
 	}
 	return all
+}
+
+// podOrphans are the volumes of pods that no node on this host will destroy. A
+// record is written before its volume is made and goes after it, so one that was
+// seen before or after the volumes counts.
+func (s *Service) podOrphans(ctx context.Context, before leavings) ([]Orphan, error) {
+	if !before.podsKnown {
+		return nil, nil
+	}
+	var found []Orphan
+	var errs []error
+	for _, name := range s.order {
+		list, err := s.podsVolumes(ctx, s.pools[name])
+		found, errs = append(found, list...), append(errs, err)
+	}
+	after, _, err := s.cfg.Leavings.Pods(ctx)
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	return slices.DeleteFunc(found, func(o Orphan) bool { return before.pods[o.volume.String()] || after[o.volume.String()] }), errors.Join(errs...)
+}
+
+// podsVolumes are the volumes of pods, as orphans of which no record is known.
+func (s *Service) podsVolumes(ctx context.Context, p *pool) ([]Orphan, error) {
+	if _, err := s.sightOf(ctx, p); err != nil {
+		return nil, err
+	}
+	var all []Orphan
+	err := s.read(ctx, "list volumes of pods", p.cfg.Name, func(ctx context.Context) error {
+		records, err := s.listRecords(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			if r.params.Ephemeral {
+				all = append(all, Orphan{Kind: OrphanPod, Name: r.dataset.Name, Removal: RemovalKept, volume: r.id,
+					Why: fmt.Sprintf("the volume of %s, of which the node on this host has no record: if the pod is gone, `tarn unpublish %s NODE` and `zfs destroy %s`",
+						readOwner(r.dataset), r.id, r.dataset.Name)})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err // the operation may still run, and append
+	}
+	return all, nil
 }

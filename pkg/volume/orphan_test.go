@@ -226,10 +226,44 @@ func TestUnfinishedWorkIsRemoved(t *testing.T) {
 }
 
 // leavings are those of a node.
-type leavings struct{ sessions, staged map[string]string }
+type leavings struct {
+	sessions, staged map[string]string
+	// pods are the ids of one look after the other.
+	pods *[]map[string]bool
+}
 
 func (l leavings) Sessions(context.Context) (map[string]string, error) { return l.sessions, nil }
 func (l leavings) Staged(context.Context) (map[string]string, error)   { return l.staged, nil }
+
+func (l leavings) Pods(context.Context) (map[string]bool, bool, error) {
+	if l.pods == nil {
+		return nil, false, nil
+	}
+	now := (*l.pods)[0]
+	*l.pods = (*l.pods)[1:]
+	return now, true, nil
+}
+
+// A pod's volume is an orphan where a node keeps records, and has none of it.
+func TestVolumesOfPodsThatNoNodeKnowsAreShown(t *testing.T) {
+	e := newEnv(t)
+	e.create(request("v", volume.NFS))
+	pod := with(request("e", volume.NFS), volume.ParamEphemeral, "true")
+	e.create(with(with(pod, volume.ParamPodName, "web-0"), volume.ParamPodNamespace, "shop"))
+	e.wantOrphans()
+	e.cfg.Leavings = leavings{}
+	e.wantOrphans() // no node keeps records here
+	is := map[string]bool{"tank/e": true}
+	for _, looks := range [][]map[string]bool{{is, is}, {is, nil}, {nil, is}} {
+		e.cfg.Leavings = leavings{pods: &looks}
+		e.wantOrphans()
+	}
+	e.cfg.Leavings = leavings{pods: &[]map[string]bool{nil, nil}}
+	list := e.wantOrphans("ephemeral e kept")
+	if len(list) != 1 || !strings.Contains(list[0].Why, "pod shop/web-0") || !strings.Contains(list[0].Why, "zfs destroy "+parent+"/e") {
+		t.Errorf("%+v", list)
+	}
+}
 
 // What a node has of volumes that are gone is shown; to remove it is its own
 // service's business.

@@ -246,6 +246,10 @@ func TestLifeOfAPodsVolume(t *testing.T) {
 		if err != nil || len(list) != 1 || !list[0].Ephemeral || list[0].Owner.String() != "pod shop/web-0" || list[0].SizeBytes != 64<<20 || list[0].Export != volume.ExportOpen {
 			t.Errorf("%+v, %v", list, err)
 		}
+		known, there, err := ephemeral.Volumes(filepath.Join(p.Storage.Dir("state"), "ephemeral"))
+		if err != nil || !there || len(known) != 1 || !known[list[0].ID] {
+			t.Errorf("the records name %v, %v, %v", known, there, err)
+		}
 		stats, err := p.n.NodeGetVolumeStats(t.Context(), &csiv1.NodeGetVolumeStatsRequest{VolumeId: handle, VolumePath: p.target(handle)})
 		if err != nil || len(stats.GetUsage()) != 2 {
 			t.Errorf("%v, %v", stats, err)
