@@ -261,6 +261,17 @@ func TestLifeOfAPodsVolume(t *testing.T) {
 		if got, err := p.Node.Read(p.target(handle), false, len(data)); err != nil || string(got) != string(data) {
 			t.Errorf("it holds %q, %v", got, err)
 		}
+		// After a reboot nothing is mounted, and the pod starts again.
+		for _, left := range slices.Backward(p.Node.Left()) {
+			if path, is := strings.CutPrefix(left, "mount "); is {
+				p.must(p.Node.Unmount(t.Context(), path))
+			}
+		}
+		p.must(p.publish(handle))
+		p.wantAll(handle)
+		if got, err := p.Node.Read(p.target(handle), false, len(data)); err != nil || string(got) != string(data) {
+			t.Errorf("it holds %q, %v", got, err)
+		}
 		p.must(p.unpublish(handle))
 		p.wantNothing()
 		p.Restart()
