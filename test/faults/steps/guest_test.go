@@ -128,8 +128,12 @@ func (w *real) Reconcile(ctx context.Context) error {
 	return errors.Join(w.daemon.Stop(ctx), w.daemon.Start(ctx))
 }
 
-// What is another one in each life of a real host: the names of disks.
-var disk = regexp.MustCompile(`sd[a-z]+\b`)
+// What is another one in each life of a real host: the names of disks, and a
+// snapshot's guid.
+var (
+	disk = regexp.MustCompile(`sd[a-z]+\b`)
+	guid = regexp.MustCompile(`"guid":"[0-9]+"`)
+)
 
 func (w *real) State() ([]string, error) {
 	list, err := harness.State(w.pool, w.daemon.Dir)
@@ -167,7 +171,7 @@ func (w *real) State() ([]string, error) {
 		}
 	}
 	for k := range list {
-		list[k] = disk.ReplaceAllString(Plain(list[k]), "sdX")
+		list[k] = guid.ReplaceAllString(disk.ReplaceAllString(Plain(list[k]), "sdX"), `"guid":"N"`)
 	}
 	slices.Sort(list)
 	return list, nil
