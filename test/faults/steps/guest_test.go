@@ -128,12 +128,9 @@ func (w *real) Reconcile(ctx context.Context) error {
 	return errors.Join(w.daemon.Stop(ctx), w.daemon.Start(ctx))
 }
 
-// What is another one in each life of a real host: the names of disks, and a
-// snapshot's guid.
-var (
-	disk = regexp.MustCompile(`sd[a-z]+\b`)
-	guid = regexp.MustCompile(`"guid":"[0-9]+"`)
-)
+// What is another one in each life of a real host: the names of disks and
+// sessions, and a snapshot's guid.
+var lives = regexp.MustCompile(`\bsd[a-z]+\b|\bsession[0-9]+|"guid":"[0-9]+"`)
 
 func (w *real) State() ([]string, error) {
 	list, err := harness.State(w.pool, w.daemon.Dir)
@@ -171,7 +168,7 @@ func (w *real) State() ([]string, error) {
 		}
 	}
 	for k := range list {
-		list[k] = guid.ReplaceAllString(disk.ReplaceAllString(Plain(list[k]), "sdX"), `"guid":"N"`)
+		list[k] = lives.ReplaceAllString(Plain(list[k]), "OTHER")
 	}
 	slices.Sort(list)
 	return list, nil
