@@ -45,7 +45,7 @@ machines: build ## Tests with two virtual machines: reboot, power loss, a dead n
 faults: build ## Everything that can go wrong, in full, a dead server too; TARN_SEED repeats a failure (hours)
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/csi-call ./hack/csi-call
 	GORACE=atexit_sleep_ms=0 TARN_LONG=1 $(GO) test -race -count 1 -v -timeout 1h -run '^TestStorm$$' ./test/inprocess
-	TARN_TEST_FLAGS=-test.v hack/guest-tests --long ./test/faults
+	TARN_TEST_FLAGS=-test.v hack/guest-tests --long ./test/faults ./test/faults/steps
 	CGO_ENABLED=0 $(GO) test -tags vm -count 1 -v -timeout 6h ./test/faults/machines
 
 .PHONY: long

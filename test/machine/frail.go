@@ -38,12 +38,10 @@ func NewFrail(t testing.TB, name string, options ...string) *Frail {
 	Sh(t, "zpool", append(append([]string{"create", "-f", "-o", "cachefile=none"}, options...), name, f.Device())...)
 	t.Cleanup(func() {
 		f.Heal()
-		if Run("zpool", "list", name) != nil {
-			return // exported, or destroyed by the test
-		}
-		if err := Run("zpool", "destroy", "-f", name); err != nil {
-			t.Error(err)
-		}
+		// The kernel's caches may keep what was exported busy for a while.
+		Eventually(t, "the end of pool "+name, func() bool {
+			return Run("zpool", "list", name) != nil || Run("zpool", "destroy", "-f", name) == nil
+		})
 	})
 	return f
 }
