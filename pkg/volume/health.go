@@ -85,6 +85,9 @@ type Watch interface {
 	// without a command and without waiting for the pool. zfs.ErrNotExist when it
 	// is not imported.
 	PoolState(ctx context.Context, dataset string) (string, error)
+	// Mounting tells whether an import, or a `zfs mount`, of this host still mounts
+	// filesystems.
+	Mounting(ctx context.Context) (bool, error)
 	// Mounts returns where filesystems are mounted, by dataset.
 	Mounts(ctx context.Context) (map[string]string, error)
 	// KeysMissing returns the datasets directly below parent whose encryption key

@@ -120,8 +120,7 @@ func (s *Service) claim(ctx context.Context, p *pool) (string, error) {
 	}
 	p.measure(d)
 	base, _ := d.Value("mountpoint")
-	s.mountParent(ctx, p, d, base)
-	return base, nil
+	return base, s.mountParent(ctx, p, d, base)
 }
 
 // Open takes the pool of a volume, for a process that does one thing and then
@@ -165,22 +164,34 @@ func (s *Service) readParent(ctx context.Context, p *pool) (d zfs.Dataset, marke
 }
 
 // mountParent mounts the parent where ZFS would, before volumes are mounted in
-// its place: a later `zfs mount -a` would cover them. Where that fails, as when
+// its place: a later `zfs mount -a` would cover them. So would an import that still
+// mounts: fault.Unavailable until it has ended. Where mounting fails, as when
 // volumes are there already, the pool is usable all the same.
-func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base string) {
+func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base string) error {
 	canmount, _ := d.Value("canmount")
 	if s.cfg.Exporters[NFS] == nil || canmount != "on" || !strings.HasPrefix(base, "/") {
-		return
+		return nil
 	}
 	_, mounted, err := s.cfg.Host.MountedAt(ctx, d.Name)
 	if err == nil && !mounted {
-		atime, _ := d.Value("atime")
-		err = s.cfg.Host.Mount(ctx, d.Name, base, atime != "off")
+		var mounting bool
+		if mounting, err = s.cfg.Host.Mounting(ctx); err != nil {
+			return describe(err, "look for an import of pool %q", p.cfg.Name)
+		}
+		if mounting {
+			return fault.New(fault.Unavailable, "pool %q: parent %s is not mounted yet: a `zpool import` or `zfs mount` still runs", p.cfg.Name, p.cfg.Parent)
+		}
+		// What an import mounted is there once it has ended.
+		if _, mounted, err = s.cfg.Host.MountedAt(ctx, d.Name); err == nil && !mounted {
+			atime, _ := d.Value("atime")
+			err = s.cfg.Host.Mount(ctx, d.Name, base, atime != "off")
+		}
 	}
 	if err != nil {
 		s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).
 			Warnf("parent %s is not mounted at %s: `zfs mount -a` would cover the volumes there", d.Name, base)
 	}
+	return nil
 }
 
 // take holds the lock file of the parent until the process ends.

@@ -184,6 +184,26 @@ func TestParentIsMountedFirst(t *testing.T) {
 	e.wantOpened("v 192.0.2.21 rw")
 }
 
+// While an import mounts filesystems nothing is mounted beside it, since the
+// import would cover it.
+func TestParentWaitsForAnImport(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	must(t, e.LoseExports(false))
+	must(t, e.Pool.Reboot(false))
+	e.Pool.SetMounting(true)
+	e.start()
+	wantKind(t, e.Reconcile(t.Context()), fault.Unavailable, "zpool import")
+	_, err := e.Create(t.Context(), request("w", "nfs"))
+	wantKind(t, err, fault.Unavailable, "zpool import")
+	if mounts, _ := e.Pool.Mounts(t.Context()); mounts[parent]+mounts[parent+"/v"] != "" {
+		t.Errorf("mounted: %q", mounts)
+	}
+	must(t, e.Pool.MountByHand(parent, e.Dir(parent))) // by the import, which goes on with other datasets
+	must(t, e.Reconcile(t.Context()))
+	e.wantOpened("v 192.0.2.21 rw")
+}
+
 // One that ZFS would not mount is left alone, and so is one whose place is
 // taken; the pool can be used.
 func TestParentThatIsNotMounted(t *testing.T) {

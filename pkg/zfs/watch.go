@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 // kstats is where the module shows what it knows of each imported pool.
@@ -33,6 +34,34 @@ func (c *Client) PoolState(_ context.Context, dataset string) (string, error) {
 		return "", err
 	}
 	return strings.TrimSpace(string(raw)), nil
+}
+
+// Mounting tells whether a `zpool import` or `zfs mount` runs on this host: it
+// mounts filesystems one after the other, each over whatever was mounted in its
+// place meanwhile (zpool_enable_datasets in lib/libzfs/libzfs_mount.c). A pool can be
+// seen before its import has ended.
+func (c *Client) Mounting(context.Context) (bool, error) {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return false, err
+	}
+	verbs := map[string]string{"zpool": "import", "zfs": "mount"}
+	for _, name := range names {
+		tool, err := os.ReadFile(name)
+		// Only of these tools, since the command line of a process that hangs may not
+		// be readable.
+		if verb := verbs[strings.TrimSpace(string(tool))]; err == nil && verb != "" {
+			var line []byte
+			line, err = os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
+			if argv := strings.Split(string(line), "\x00"); len(argv) > 1 && argv[1] == verb {
+				return true, nil
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // those have ended
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // Mounts returns where the filesystems of this host are mounted, by dataset.

@@ -19,18 +19,19 @@ type Call struct {
 
 // gate is what every call passes: faults, and a pool that does not answer.
 type gate struct {
-	mu      sync.Mutex
-	count   int
-	failAt  int
-	failErr error
-	lateAt  int // fails after it took effect
-	lateErr error
-	cutAt   int
-	cutErr  error
-	observe func(Call)
-	refuses bool
-	state   string        // of the pool while it is not suspended
-	resumed chan struct{} // closed while the pool answers
+	mu       sync.Mutex
+	count    int
+	failAt   int
+	failErr  error
+	lateAt   int // fails after it took effect
+	lateErr  error
+	cutAt    int
+	cutErr   error
+	observe  func(Call)
+	refuses  bool
+	state    string        // of the pool while it is not suspended
+	mounting bool          // somebody imports or mounts
+	resumed  chan struct{} // closed while the pool answers
 }
 
 // FailNth makes the n-th call from now fail once with err and without effect; 1

@@ -35,6 +35,20 @@ func (f *ZFS) SetState(state string) {
 	f.gate.state = state
 }
 
+// Mounting implements volume.Watch.
+func (f *ZFS) Mounting(context.Context) (bool, error) {
+	f.gate.mu.Lock()
+	defer f.gate.mu.Unlock()
+	return f.gate.mounting, nil
+}
+
+// SetMounting says whether somebody mounts filesystems, as an import does.
+func (f *ZFS) SetMounting(mounting bool) {
+	f.gate.mu.Lock()
+	defer f.gate.mu.Unlock()
+	f.gate.mounting = mounting
+}
+
 // Mounts implements volume.Watch.
 func (f *ZFS) Mounts(ctx context.Context) (map[string]string, error) {
 	return do(ctx, f, "mounts", "", func() (map[string]string, error) {
