@@ -92,9 +92,14 @@ func TestOnePoolOfTwoFails(t *testing.T) {
 	works("not imported", "away")
 	refused("not imported")
 	machine.Sh(t, "zpool", "import", "-o", "cachefile=none", "-d", "/dev/mapper", "frail")
-	eventually(t, "its volumes are mounted and exported without a call", time.Minute, func() bool {
-		return len(mounts(t, share)) > 0 && len(exportsOf(t, share)) > 0
+	eventually(t, "its volume is served without a call", time.Minute, func() bool { return published[0].tryStage() == nil })
+	eventually(t, "its other volume is published again", time.Minute, func() bool {
+		_, err := p.ControllerPublishVolume(soon(t), published[1].publishRequest())
+		return err == nil
 	})
+	if twice := strings.Count(machine.Sh(t, "cat", "/proc/self/mounts"), "frail/csi "); twice != 1 {
+		t.Errorf("the parent is mounted %d times", twice)
+	}
 	for _, v := range published {
 		if strings.HasPrefix(v.word, "frail") {
 			v.publish()
