@@ -59,16 +59,8 @@ func (l ledger) open() error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return fault.New(fault.Unavailable, "the directory of ephemeral volumes cannot be made: %w", err)
 	}
-	entries, err := os.ReadDir(l.dir)
-	if err != nil {
-		return fault.New(fault.Unavailable, "the directory of ephemeral volumes cannot be read: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") && e.Type().IsRegular() {
-			if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fault.New(fault.Unavailable, "the directory of ephemeral volumes cannot be cleaned: %w", err)
-			}
-		}
+	if err := file.RemoveUnfinished(l.dir, ""); err != nil {
+		return fault.New(fault.Unavailable, "the directory of ephemeral volumes cannot be cleaned: %w", err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/file"
 )
 
 func newLedger(t *testing.T) ledger {
@@ -85,7 +86,7 @@ func TestUnfinishedRecordsAreRemoved(t *testing.T) {
 	if err := l.save(&record{Handle: "csi-1"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(l.dir, "."+filepath.Base(l.name("csi-2"))+".new"), nil, 0o600); err != nil {
+	if err := os.WriteFile(file.Unfinished(l.name("csi-2")), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(l.staging("csi-1"), 0o700); err != nil {

@@ -58,6 +58,25 @@ func Remove(path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// RemoveUnfinished removes what each Replace that was cut off has left in dir, of
+// files whose names begin with a prefix.
+func RemoveUnfinished(dir, prefix string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		ours, err := filepath.Match(Unfinished(prefix+"*"), e.Name())
+		if err == nil && ours {
+			err = removeName(filepath.Join(dir, e.Name()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func removeName(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -67,6 +67,26 @@ func TestRemoveTakesWhatWasCutOffToo(t *testing.T) {
 	}
 }
 
+func TestWhatWasCutOffIsRemovedByItsPrefix(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".stage-1.new", ".stage-1", "stage-1.new", ".other.new"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveUnfinished(dir, "stage-"); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, dir, ".other.new", ".stage-1", "stage-1.new")
+	if err := RemoveUnfinished(dir, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, dir, ".stage-1", "stage-1.new")
+	if err := RemoveUnfinished(filepath.Join(dir, "none"), ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func wantNames(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

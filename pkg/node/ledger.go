@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/file"
 )
 
 // ledger keeps the records, one small file each. A name is made of hashes, so
@@ -34,16 +35,9 @@ func (l ledger) open() error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return fault.New(fault.Unavailable, "the state directory cannot be made: %w", err)
 	}
-	entries, err := os.ReadDir(l.dir)
-	if err != nil {
-		return fault.New(fault.Unavailable, "the state directory cannot be read: %w", err)
-	}
-	for _, e := range entries {
-		// What is not finished has a dot in front of the final name.
-		if strings.HasPrefix(e.Name(), "."+stagePrefix) || strings.HasPrefix(e.Name(), "."+publishPrefix) {
-			if err := os.Remove(filepath.Join(l.dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fault.New(fault.Unavailable, "the state directory cannot be cleaned: %w", err)
-			}
+	for _, prefix := range []string{stagePrefix, publishPrefix} {
+		if err := file.RemoveUnfinished(l.dir, prefix); err != nil {
+			return fault.New(fault.Unavailable, "the state directory cannot be cleaned: %w", err)
 		}
 	}
 	return nil

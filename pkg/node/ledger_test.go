@@ -11,6 +11,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/access"
 	"github.com/tarn-csi/tarn/pkg/attach"
 	"github.com/tarn-csi/tarn/pkg/fault"
+	"github.com/tarn-csi/tarn/pkg/file"
 	"github.com/tarn-csi/tarn/pkg/publish"
 )
 
@@ -81,7 +82,7 @@ func TestAnotherFileInTheStateDirectoryIsNoRecord(t *testing.T) {
 
 func TestWhatAPowerLossLeftOfAWriteIsRemoved(t *testing.T) {
 	l := newLedger(t)
-	left := filepath.Join(l.dir, ".stage-1-2.json123456")
+	left := file.Unfinished(l.name(stagePrefix, "tank/v", "/s"))
 	must(t, os.WriteFile(left, []byte("{"), 0o600))
 	must(t, l.open())
 	if _, err := os.Stat(left); !os.IsNotExist(err) {

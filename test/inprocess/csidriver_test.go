@@ -25,7 +25,7 @@ const tokens = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // A claim is a volume on its way to a pod, as a kubelet goes it.
 type claim struct {
-	t    *testing.T
+	answers
 	d    *Driver
 	c    csiv1.ControllerClient
 	n    csiv1.NodeClient
@@ -53,7 +53,7 @@ func (o *options) Mount(ctx context.Context, source, target, fsType string, opts
 func each(t *testing.T, test func(*claim), change ...func(*Parts)) {
 	for _, protocol := range []string{"nfs", "iscsi"} {
 		t.Run(protocol, func(t *testing.T) {
-			v := &claim{t: t, seen: &options{}, log: &strings.Builder{}, use: mountCapability("")}
+			v := &claim{answers: answers{t}, seen: &options{}, log: &strings.Builder{}, use: mountCapability("")}
 			if protocol == "iscsi" {
 				v.use = mountCapability("ext4")
 			}
@@ -105,20 +105,6 @@ func (v *claim) publish(change ...func(*csiv1.NodePublishVolumeRequest)) error {
 	}
 	_, err := v.n.NodePublishVolume(v.t.Context(), r)
 	return err
-}
-
-func (v *claim) must(err error) {
-	v.t.Helper()
-	if err != nil {
-		v.t.Fatal(err)
-	}
-}
-
-func (v *claim) wantCode(err error, code codes.Code) {
-	v.t.Helper()
-	if status.Code(err) != code {
-		v.t.Errorf("got %v, want %s", err, code)
-	}
 }
 
 // wantOnce says that there is one mount at the target.

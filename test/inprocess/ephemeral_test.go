@@ -33,6 +33,7 @@ const handle = "csi-0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab
 // pods is a kubelet whose pods have volumes of their own.
 type pods struct {
 	*Driver
+	answers
 	t    *testing.T
 	n    csiv1.NodeClient
 	c    csiv1.ControllerClient
@@ -106,7 +107,7 @@ func eachOfPods(t *testing.T, test func(*pods)) {
 }
 
 func newPods(t *testing.T, protocol string, socket bool) *pods {
-	p := &pods{t: t, gate: &gate{left: -1}, protocol: protocol, chap: chap.Derived}
+	p := &pods{answers: answers{t}, t: t, gate: &gate{left: -1}, protocol: protocol, chap: chap.Derived}
 	p.config = ephemeral.Config{Pool: "tank", Protocols: []string{volume.NFS, volume.ISCSI}, DefaultBytes: 64 << 20, MaxBytes: 1 << 30, MaxVolumes: 3}
 	p.Driver = Start(t, func(parts *Parts) {
 		parts.Pods, parts.CHAP = p.config, p.chap
@@ -170,20 +171,6 @@ func (p *pods) publishWith(handle string, change func(*csiv1.NodePublishVolumeRe
 func (p *pods) unpublish(handle string) error {
 	_, err := p.n.NodeUnpublishVolume(p.t.Context(), &csiv1.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: p.target(handle)})
 	return err
-}
-
-func (p *pods) must(err error) {
-	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *pods) wantCode(err error, code codes.Code) {
-	p.t.Helper()
-	if status.Code(err) != code {
-		p.t.Errorf("got %v, want %s", err, code)
-	}
 }
 
 // left is all that there is of volumes anywhere.

@@ -9,8 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/tarn-csi/tarn/pkg/octal"
 )
 
 // Host is what the suite does and asks on the node's filesystem: the part of
@@ -99,27 +100,11 @@ func countMounts(table io.Reader, path string) (int, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) > 4 && unescapeMount(fields[4]) == path {
+		if len(fields) > 4 && octal.Unescape(fields[4]) == path {
 			n++
 		}
 	}
 	return n, lines.Err()
-}
-
-// unescapeMount undoes the kernel's \ooo for space, tab, newline and backslash.
-func unescapeMount(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // dataFile is the file that Write makes in a mounted volume.
