@@ -30,15 +30,19 @@ func (p *published) beginListing() {
 }
 
 // forget drops the volumes that the listing did not show, such as one that was
-// destroyed by hand.
-func (p *published) forget(listed func(uuid string) bool) {
+// destroyed by hand, and returns them: what is deleted by a call is unpublished
+// before.
+func (p *published) forget(listed func(uuid string) bool) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	gone := map[string]bool{}
 	for uuid := range p.byUUID {
 		if !listed(uuid) && !p.fresh[uuid] {
 			delete(p.byUUID, uuid)
+			gone[uuid] = true
 		}
 	}
+	return gone
 }
 
 func (p *published) set(uuid string, u use) {

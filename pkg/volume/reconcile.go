@@ -173,7 +173,7 @@ func (s *Service) Reconcile(ctx context.Context) error {
 	}
 	group.Wait()
 	if complete {
-		s.published.forget(func(uuid string) bool { return known[uuid] != nil })
+		r.lost = s.published.forget(func(uuid string) bool { return known[uuid] != nil })
 	}
 	s.removeStray(ctx, r, known, complete)
 	s.reportForeign(ctx)

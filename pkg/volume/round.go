@@ -31,7 +31,13 @@ type Round struct {
 	Rounds, Failed uint64
 	// Repairs counts by kind what the rounds put right.
 	Repairs map[Repair]uint64
+	// Lost are volumes that were published when their dataset went away, which no
+	// call of the driver's does: the last maxLost since the start.
+	Lost []Entry
 }
+
+// maxLost bounds how many lost volumes are told of.
+const maxLost = 100
 
 // Repair is a kind of what rounds put right.
 type Repair string
@@ -55,6 +61,9 @@ type PoolRound struct {
 	// it although it can be. All else is then as the last round saw that could, but
 	// for the conditions of a pool that cannot be used.
 	Err, Unlisted error
+	// Condition is what is wrong with the pool, and so with all of its volumes, or
+	// nil.
+	Condition *Condition
 	// UsedBytes and AvailableBytes are the parent's.
 	UsedBytes, AvailableBytes int64
 	// Volumes are sorted by id. Used bytes and other tools' snapshots are not
@@ -102,6 +111,7 @@ type round struct {
 	errs     map[string]error     // by pool
 	troubles map[string]error     // by uuid
 	repairs  map[Repair]uint64
+	lost     map[string]bool // uuids of published volumes that no listing shows any more
 }
 
 func newRound(before map[string]exported) *round {
@@ -144,6 +154,7 @@ func (s *Service) conclude(ctx context.Context, r *round, err error) {
 		}
 		now.Pools = append(now.Pools, s.concludePool(ctx, r, s.pools[name], was))
 	}
+	now.Lost = lost(old, now, r.lost)
 	for protocol, table := range r.after {
 		now.Unwanted[protocol] = table.unwanted
 	}
@@ -155,6 +166,27 @@ func (s *Service) conclude(ctx context.Context, r *round, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = now
+}
+
+// lost are the volumes that went away by other hands than the driver's, until
+// they are back: gone names those of this round.
+func lost(old, now Round, gone map[string]bool) []Entry {
+	list := slices.Clone(old.Lost)
+	there := map[string]bool{}
+	for _, p := range now.Pools {
+		for _, v := range p.Volumes {
+			there[v.UUID] = true
+		}
+	}
+	for _, p := range old.Pools {
+		for _, v := range p.Volumes {
+			if gone[v.UUID] && v.UUID != "" {
+				list = append(list, v.Entry)
+			}
+		}
+	}
+	list = slices.DeleteFunc(list, func(e Entry) bool { return there[e.UUID] })
+	return list[max(0, len(list)-maxLost):]
 }
 
 // concludePool is what a round saw of one pool; was is what the one before saw.
@@ -178,9 +210,11 @@ func (s *Service) concludePool(ctx context.Context, r *round, p *pool, was PoolR
 		if away == nil {
 			away = &Condition{Inaccessible, PoolUnavailable, now.Err.Error()}
 		}
+		now.Condition = away
 		now.Volumes = withConditions(was.Volumes, *away)
 		return now
 	}
+	now.Condition = v.pool
 	if now.Unlisted = r.errs[p.cfg.Name]; now.Unlisted == nil {
 		v.mounts, now.Unlisted = s.cfg.Host.Mounts(ctx)
 	}

@@ -129,11 +129,11 @@ func TestOfAPoolThatIsAwayTheLastRoundIsKnown(t *testing.T) {
 	if r.Err == nil || r.Failed != 1 || p.Err == nil || p.State != "SUSPENDED" || len(p.Volumes) != 1 {
 		t.Fatalf("the round is %+v", r)
 	}
-	if c := p.Volumes[0].Conditions; len(c) != 1 || c[0].Reason != volume.PoolSuspended {
-		t.Errorf("the conditions are %+v", c)
+	if c := p.Volumes[0].Conditions; len(c) != 1 || c[0].Reason != volume.PoolSuspended || p.Condition == nil || *p.Condition != c[0] {
+		t.Errorf("the conditions are %+v, the pool's is %+v", c, p.Condition)
 	}
 	e.Pool.Resume()
-	if p := e.round().Pools[0]; p.Err != nil || len(p.Volumes[0].Conditions) != 0 {
+	if p := e.round().Pools[0]; p.Err != nil || p.Condition != nil || len(p.Volumes[0].Conditions) != 0 {
 		t.Errorf("when it goes on it is %+v", p)
 	}
 }
@@ -246,5 +246,29 @@ func TestUnwantedExportsAreCounted(t *testing.T) {
 		if r := e.round(); r.Unwanted[volume.NFS] != 1 || r.Repairs[volume.RemovedExport] != 0 {
 			t.Errorf("the round is %+v", r)
 		}
+	}
+}
+
+// A published volume whose dataset goes away is told of until it is back; one that
+// was deleted is not.
+func TestLostVolumesAreTold(t *testing.T) {
+	e := newEnv(t)
+	gone, deleted := e.create(request("gone", volume.NFS)), e.create(request("deleted", volume.ISCSI))
+	e.publish(to(gone, nodeA))
+	e.publish(to(deleted, nodeA))
+	if r := e.round(); len(r.Lost) != 0 {
+		t.Fatalf("lost: %+v", r.Lost)
+	}
+	must(t, e.Unpublish(t.Context(), deleted.ID, nodeA))
+	must(t, e.Delete(t.Context(), deleted.ID))
+	must(t, e.ZFS().Rename(t.Context(), parent+"/gone", "tank/aside"))
+	for range 2 {
+		if r := e.round(); len(r.Lost) != 1 || r.Lost[0].ID != gone.ID || r.Lost[0].UUID == "" {
+			t.Errorf("lost: %+v", r.Lost)
+		}
+	}
+	must(t, e.ZFS().Rename(t.Context(), "tank/aside", parent+"/gone"))
+	if r := e.round(); len(r.Lost) != 0 {
+		t.Errorf("when it is back: %+v", r.Lost)
 	}
 }
