@@ -45,6 +45,7 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 	if err != nil {
 		return err
 	}
+	inside := openCluster(c, log)
 	if err := Enter(c.HostRoot); err != nil {
 		return err
 	}
@@ -84,6 +85,9 @@ func Run(ctx context.Context, c config.Config, log *logrus.Logger) error {
 		identity.Ready = volumes.Ready
 		outside.storage(volumes)
 		work.Go(func() error { volumes.Run(background); return nil })
+		if inside != nil {
+			work.Go(func() error { inside.tell(background, c, volumes.Last); return nil })
+		}
 		defer finish(log, volumes.Drain)
 	}
 	if c.Mode != config.Controller {

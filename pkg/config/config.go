@@ -92,6 +92,9 @@ type Config struct {
 	// OTLPEndpoint is the OpenTelemetry collector that gets traces, by OTLP over
 	// gRPC: http://HOST:PORT or https://HOST:PORT. Empty makes none.
 	OTLPEndpoint string `yaml:"otlpEndpoint"`
+	// Events lets a controller that is a pod of a Kubernetes cluster tell of
+	// conditions by events there.
+	Events bool `yaml:"events"`
 
 	// DeleteForeignSnapshots lets the driver destroy other tools' snapshots of a
 	// deleted volume, if they have neither clones nor holds.
@@ -142,6 +145,7 @@ func Default() Config {
 
 		ControllerEndpoint: "unix:///run/tarn/csi.sock",
 
+		Events:            true,
 		Protocols:         []string{"nfs", "iscsi"},
 		Ephemeral:         Ephemeral{DefaultBytes: 1 << 30, MaxBytes: 10 << 30, MaxVolumes: 20},
 		StateDir:          "/var/lib/tarn",

@@ -56,6 +56,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.StringVar(&v.RunDir, "run-dir", v.RunDir, "directory for lock files")
 	set.StringVar(&v.HTTPAddress, "http-address", v.HTTPAddress, "port of the loopback address, or ADDRESS:PORT, for metrics, health and the status page (default: none)")
 	set.StringVar(&v.OTLPEndpoint, "otlp-endpoint", v.OTLPEndpoint, "OpenTelemetry collector for traces, as http://HOST:PORT (default: none)")
+	set.BoolVar(&v.Events, "events", v.Events, "tell users of a Kubernetes cluster by events of conditions on which somebody must act, where this is a pod that may")
 	set.BoolVar(&v.DeleteForeignSnapshots, "delete-foreign-snapshots", false, "destroy other tools' snapshots of deleted volumes, if nothing needs them")
 	set.DurationVar(&v.OperationTimeout, "operation-timeout", v.OperationTimeout, "limit of a call that changes a pool or a kernel table")
 	set.DurationVar(&v.ReconcileInterval, "reconcile-interval", v.ReconcileInterval, "pause between two looks at all exports, or at what is left on a node")
@@ -108,6 +109,7 @@ func (f *Flags) overlay(c *Config) error {
 		"run-dir":                  func() { c.RunDir = v.RunDir },
 		"http-address":             func() { c.HTTPAddress = v.HTTPAddress },
 		"otlp-endpoint":            func() { c.OTLPEndpoint = v.OTLPEndpoint },
+		"events":                   func() { c.Events = v.Events },
 		"delete-foreign-snapshots": func() { c.DeleteForeignSnapshots = v.DeleteForeignSnapshots },
 		"operation-timeout":        func() { c.OperationTimeout = v.OperationTimeout },
 		"reconcile-interval":       func() { c.ReconcileInterval = v.ReconcileInterval },

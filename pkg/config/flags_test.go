@@ -31,6 +31,7 @@ var given = map[string]struct{ args, field string }{
 	"http-address":             {"127.0.0.1:9805", "HTTPAddress"},
 	"otlp-endpoint":            {"http://192.0.2.1:4317", "OTLPEndpoint"},
 	"delete-foreign-snapshots": {"false", "DeleteForeignSnapshots"},
+	"events":                   {"true", "Events"},
 	"controller-endpoint":      {"/run/c.sock", "ControllerEndpoint"}, "ephemeral-pool": {"tank", "Ephemeral.Pool"},
 	"ephemeral-default-bytes": {"2097152", "Ephemeral.DefaultBytes"}, "ephemeral-max-bytes": {"4194304", "Ephemeral.MaxBytes"},
 	"ephemeral-max-volumes": {"3", "Ephemeral.MaxVolumes"},
@@ -58,6 +59,7 @@ runDir: /file/r
 httpAddress: 192.0.2.10:9805
 otlpEndpoint: https://collector.example:4317
 deleteForeignSnapshots: true
+events: false
 operationTimeout: 9m
 reconcileInterval: 8m
 logLevel: error

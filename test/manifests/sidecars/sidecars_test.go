@@ -239,3 +239,37 @@ func TestTheRoleIsWhatTheSidecarsNeed(t *testing.T) {
 		t.Errorf("nothing of %s is spared", resource)
 	}
 }
+
+// The driver itself asks for little, for its events: docs/metrics.md. Where the
+// controller is a pod it may, and has its own name.
+func TestTheDriverMayTellEvents(t *testing.T) {
+	for _, overlay := range []string{"combined", "split", "csi-0.2"} {
+		objects, err := render.Kustomize(overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		may := permissions(objects)
+		for _, p := range []permission{{"", "persistentvolumes", "get"}, {"", "events", "create"}, {"", "events", "patch"}} {
+			if !may[p] {
+				t.Errorf("%s: the driver may not %s", overlay, p)
+			}
+		}
+		for _, o := range objects {
+			if o.Text("kind") != "StatefulSet" {
+				continue
+			}
+			var names []string
+			spec := o["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+			for _, c := range spec["containers"].([]any) {
+				if c := c.(map[string]any); c["name"] == "tarn" {
+					for _, e := range c["env"].([]any) {
+						names = append(names, e.(map[string]any)["name"].(string))
+					}
+				}
+			}
+			if !slices.Contains(names, "POD_NAME") || !slices.Contains(names, "POD_UID") {
+				t.Errorf("%s: tarn of %s has %q", overlay, o, names)
+			}
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	snapshots "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -94,6 +95,8 @@ func byHand(o runtime.Object) field.ErrorList {
 		return corevalidation.ValidatePersistentVolume(v, corevalidation.ValidationOptionsForPersistentVolume(v, nil))
 	case *core.PersistentVolumeClaim:
 		return corevalidation.ValidatePersistentVolumeClaim(v, corevalidation.ValidationOptionsForPersistentVolumeClaimCreate())
+	case *core.Event:
+		return corevalidation.ValidateEventCreate(v, corev1.SchemeGroupVersion)
 	case *core.Pod:
 		return corevalidation.ValidatePodCreate(v, pod.GetValidationOptionsFromPodSpecAndMeta(&v.Spec, nil, &v.ObjectMeta, nil))
 	case *apps.StatefulSet:

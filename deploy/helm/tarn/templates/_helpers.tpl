@@ -30,6 +30,7 @@ runDir: /run/tarn{{ . }}
 
 {{- define "tarn.controllerConfig" -}}
 {{- $config := dict "protocols" .Values.protocols "pools" .Values.pools }}
+{{- if not .Values.events }}{{ $_ := set $config "events" false }}{{ end }}
 {{- with .Values.nodeNetworks }}{{ $_ := set $config "nodeNetworks" . }}{{ end }}
 {{- toYaml (mergeOverwrite $config (fromYaml (include "tarn.apart" .)) .Values.controllerConfig) }}
 {{- end }}
