@@ -20,7 +20,7 @@ func (c *Checker) looks() []look {
 
 // storageLooks are for what the controller needs.
 func (c *Checker) storageLooks() []look {
-	list := append(c.tools("zfs", "zpool", "modprobe"), look{"zfs", c.zfs})
+	list := append(c.tools("zfs", "zpool", "modprobe"), look{"zfs", c.zfs}, c.plain("udev", c.udev))
 	if c.cfg.Serves("nfs") {
 		list = append(list, c.tools("exportfs")...)
 		list = append(list, c.plain("nfs server module", func() Finding { return c.module("nfs server module", "nfsd") }),

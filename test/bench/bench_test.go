@@ -12,7 +12,7 @@ import (
 // Every cell is measured and written, on a small scale.
 func TestBench(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "bench.json")
-	if err := run(t.Context(), config{volumes: []int{50}, callers: []int{1, 2}, calls: 2, restore: 4, out: out}); err != nil {
+	if err := run(t.Context(), config{volumes: []int{50}, callers: []int{1, 2}, protocols: []string{"nfs", "iscsi"}, calls: 2, restore: 4, out: out}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(out)
@@ -28,7 +28,7 @@ func TestBench(t *testing.T) {
 	}
 	for i, r := range rows {
 		volumes := 50
-		if i == len(rows)-1 {
+		if i == 0 { // restored
 			volumes = 4
 		}
 		if r.P50 <= 0 || r.P99 < r.P50 || r.BareP50 <= 0 || r.Ratio <= 0 || r.Volumes != volumes {

@@ -37,8 +37,13 @@ func (r row) print() {
 	fmt.Printf("%-10s %-6s %7d %7d %9.0f %9.0f %9.0f %6.2f\n", r.Op, r.Protocol, r.Callers, r.Volumes, r.P50, r.P99, r.BareP50, r.Ratio)
 }
 
+func printHead() {
+	fmt.Printf("%-10s %-6s %7s %7s %9s %9s %9s %6s\n", "op", "proto", "callers", "volumes", "p50 ms", "p99 ms", "bare p50", "ratio")
+}
+
 type config struct {
 	volumes, callers []int
+	protocols        []string
 	calls, restore   int
 	out              string
 }
@@ -47,6 +52,7 @@ func main() {
 	var c config
 	volumes := flag.String("volumes", "10,2000", "how many volumes the pool holds, ascending")
 	callers := flag.String("callers", "1,16", "how many callers there are at once")
+	protocols := flag.String("protocols", "nfs,iscsi", "which protocols are measured")
 	flag.IntVar(&c.calls, "calls", 32, "calls of one kind in one cell")
 	flag.IntVar(&c.restore, "restore", 1000, "how many published volumes a starting daemon brings back; 0: not measured")
 	flag.StringVar(&c.out, "out", "build/bench.json", "where the result goes")
@@ -55,6 +61,7 @@ func main() {
 	if c.volumes, err = numbers(*volumes); err == nil {
 		c.callers, err = numbers(*callers)
 	}
+	c.protocols = strings.Split(*protocols, ",")
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = run(ctx, c)
@@ -78,7 +85,35 @@ func numbers(list string) ([]int, error) {
 	return all, nil
 }
 
-func run(ctx context.Context, c config) (err error) {
+func run(ctx context.Context, c config) error {
+	printHead()
+	var rows []row
+	if c.restore > 0 {
+		if err := inPool(ctx, c, func(b *bench, daemon *harness.Daemon) error {
+			r, err := b.restore(ctx, daemon)
+			rows = append(rows, r)
+			return err
+		}); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		rows[0].print()
+	}
+	if err := inPool(ctx, c, func(b *bench, _ *harness.Daemon) error {
+		cells, err := b.all(ctx)
+		rows = append(rows, cells...)
+		return err
+	}); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(c.out), 0o755), os.WriteFile(c.out, append(text, '\n'), 0o644))
+}
+
+// inPool measures with a daemon on a pool of its own.
+func inPool(ctx context.Context, c config, measure func(b *bench, daemon *harness.Daemon) error) (err error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return err
@@ -90,7 +125,9 @@ func run(ctx context.Context, c config) (err error) {
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "--- the daemon's log\n%s---\n", daemon.Log())
 		}
-		err = errors.Join(err, pool.Down(context.Background()), harness.RemoveDir(dir))
+		ctx, cancel := context.WithTimeout(context.Background(), rpcTimeout)
+		defer cancel()
+		err = errors.Join(err, whileBusy(ctx, func() error { return pool.Down(ctx) }), harness.RemoveDir(dir))
 	}()
 	if err := pool.Up(ctx); err != nil {
 		return err
@@ -98,24 +135,7 @@ func run(ctx context.Context, c config) (err error) {
 	if err := daemon.Start(ctx); err != nil {
 		return err
 	}
-	b := &bench{config: c, dir: dir, parent: pool.Parent(), tarn: newTarn(daemon.Conn())}
-	rows, err := b.all(ctx)
-	if err != nil {
-		return err
-	}
-	if c.restore > 0 {
-		r, err := b.restore(ctx, daemon)
-		if err != nil {
-			return fmt.Errorf("restore: %w", err)
-		}
-		r.print()
-		rows = append(rows, r)
-	}
-	text, err := json.MarshalIndent(rows, "", "  ")
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.MkdirAll(filepath.Dir(c.out), 0o755), os.WriteFile(c.out, append(text, '\n'), 0o644))
+	return measure(&bench{config: c, dir: dir, parent: pool.Parent(), tarn: newTarn(daemon.Conn())}, daemon)
 }
 
 // bench runs the cells.
@@ -129,12 +149,11 @@ type bench struct {
 
 func (b *bench) all(ctx context.Context) ([]row, error) {
 	var rows []row
-	fmt.Printf("%-10s %-6s %7s %7s %9s %9s %9s %6s\n", "op", "proto", "callers", "volumes", "p50 ms", "p99 ms", "bare p50", "ratio")
 	for _, volumes := range b.volumes {
 		if err := b.fill(ctx, volumes); err != nil {
 			return nil, err
 		}
-		for _, protocol := range []string{"nfs", "iscsi"} {
+		for _, protocol := range b.protocols {
 			for _, callers := range b.callers {
 				cell, err := b.cell(ctx, protocol, callers)
 				if err != nil {

@@ -52,14 +52,17 @@ func (b *bench) restore(ctx context.Context, daemon *harness.Daemon) (row, error
 		return row{}, err
 	}
 	ours := time.Since(start)
-	b.tarn = newTarn(daemon.Conn())
 	if err := b.returned(volumes); err != nil {
 		return row{}, err
 	}
+	// The pool goes with all its volumes.
+	daemon.Kill()
+	if err := errors.Join(loseExports(ctx), forgetExports()); err != nil {
+		return row{}, err
+	}
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	_, err = inParallel(ctx, volumes, 16, func(ctx context.Context, i int) error { return b.gone(ctx, i) })
 	return row{Op: "restore", Protocol: "both", Callers: 1, Volumes: volumes, P50: ms(ours), P99: ms(ours), BareP50: ms(theirs),
-		Ratio: ms(ours) / ms(theirs), Calls: 1}, err
+		Ratio: ms(ours) / ms(theirs), Calls: 1}, nil
 }
 
 // protocolOf makes every other volume a disk.
@@ -73,17 +76,6 @@ func (b *bench) published(ctx context.Context, i int) error {
 	return again(ctx, func(ctx context.Context) error {
 		_, err := b.tarn.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 			VolumeId: "p/" + name, NodeId: nodeID, VolumeCapability: capability(protocolOf(i))})
-		return err
-	})
-}
-
-func (b *bench) gone(ctx context.Context, i int) error {
-	id := fmt.Sprintf("p/%s-%d", restorePrefix, i)
-	return again(ctx, func(ctx context.Context) error {
-		if _, err := b.tarn.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: nodeID}); err != nil {
-			return err
-		}
-		_, err := b.tarn.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
 		return err
 	})
 }
@@ -125,6 +117,15 @@ func loseExports(ctx context.Context) error {
 		}
 	}
 	return errors.Join(removeAll(configfs+"/core/iblock_*/*"), removeAll(configfs+"/core/iblock_*"), command(ctx, "exportfs", "-ua"))
+}
+
+// forgetExports removes the driver's files, of which `exportfs -r` makes exports.
+func forgetExports() error {
+	files, err := filepath.Glob("/etc/exports.d/tarn-*")
+	for _, file := range files {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
 }
 
 // removeAll removes the links and directories that a pattern names; the kernel's

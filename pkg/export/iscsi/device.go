@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -84,6 +85,15 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
+// udevQueue is there while udev has something to do, by which `udevadm settle`
+// goes too (udev_queue_get_queue_is_empty in systemd's libudev).
+const udevQueue = "/run/udev/queue"
+
+func hostUdevIdle() bool {
+	_, err := os.Lstat(udevQueue)
+	return err != nil
+}
+
 // The device link of a zvol appears some time after `zfs create` has returned.
 const (
 	firstPoll = time.Millisecond
@@ -130,7 +140,8 @@ func (e *lateError) Unwrap() error { return e.error }
 // ZFS removes the device of a zvol that is destroyed or renamed later, and by
 // its name: one of the same name that was made meanwhile is left without a device
 // for good (zvol_remove_minors in module/zfs/zvol.c). So a device of which nothing
-// is to be seen for long is made anew.
+// is to be seen for long is made anew; but not while udev still has to come to
+// it, who would get the more to do.
 func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64, use func(Device) error) error {
 	waiting, cancel := context.WithTimeout(ctx, e.deviceWait)
 	defer cancel()
@@ -139,7 +150,7 @@ func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64,
 	remade := e.remake == nil
 	err := poll(waiting, func() error {
 		d, err := e.device(path)
-		if errors.Is(err, fs.ErrNotExist) && !remade && time.Since(began) > e.remakeAfter {
+		if errors.Is(err, fs.ErrNotExist) && !remade && time.Since(began) > e.remakeAfter && e.udevIdle() {
 			remade = true
 			e.log.WithField("device", path).Warn("the device does not appear and is made anew")
 			if err := e.remake(waiting, path); err != nil {
@@ -164,6 +175,10 @@ func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64,
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("wait for the device: %w", ctx.Err())
 	}
-	return fault.New(fault.Unavailable, "the volume's device was not there within %s: %w; see that udev runs, and repeat the call",
-		time.Since(began).Round(time.Millisecond), err)
+	remedy := "see that udev runs"
+	if !e.udevIdle() {
+		remedy = "udev is busy with others, see `tarn check`"
+	}
+	return fault.New(fault.Unavailable, "the volume's device was not there within %s: %w; %s, and repeat the call",
+		time.Since(began).Round(time.Millisecond), err, remedy)
 }

@@ -43,13 +43,15 @@ func TestC13DeviceIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A device of which nothing is seen for long is made anew, once.
+// A device of which nothing is seen for long is made anew, once, and not before
+// udev has done everything else.
 func TestC13LostDeviceIsMadeAnew(t *testing.T) {
 	h := fakeHost(t)
 	var remade []string
-	found := false
+	found, idle := false, true
 	i := h.instanceWith(t, "a", func(c *Config) {
 		c.DeviceWait, c.RemakeAfter = 300*time.Millisecond, 20*time.Millisecond
+		c.UdevIdle = func() bool { return idle }
 		c.Remake = func(_ context.Context, path string) error {
 			remade = append(remade, path)
 			return nil
@@ -68,7 +70,14 @@ func TestC13LostDeviceIsMadeAnew(t *testing.T) {
 	if !slices.Equal(remade, []string{v.Source}) {
 		t.Fatalf("made anew: %v", remade)
 	}
-	found, remade = true, nil
+	remade, idle = nil, false
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "udev is busy") {
+		t.Errorf("Ensure while udev is busy: %v", err)
+	}
+	if remade != nil {
+		t.Errorf("made anew while udev was busy: %v", remade)
+	}
+	found, remade, idle = true, nil, true
 	i.ensure(t, v)
 	if !slices.Equal(remade, []string{v.Source}) {
 		t.Errorf("made anew: %v", remade)

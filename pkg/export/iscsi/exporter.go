@@ -59,6 +59,8 @@ type Config struct {
 	// only waits. It is called once in a wait, after RemakeAfter; zero is 10 s.
 	Remake      func(ctx context.Context, path string) error
 	RemakeAfter time.Duration
+	// UdevIdle reports whether udev has nothing to do; nil asks this host's.
+	UdevIdle func() bool
 }
 
 // Exporter implements export.Exporter. It is safe for concurrent use, also with
@@ -74,6 +76,7 @@ type Exporter struct {
 	deviceWait  time.Duration
 	remake      func(ctx context.Context, path string) error
 	remakeAfter time.Duration
+	udevIdle    func() bool
 }
 
 var _ export.Exporter = (*Exporter)(nil)
@@ -91,6 +94,7 @@ func New(c Config) *Exporter {
 		deviceWait:  c.DeviceWait,
 		remake:      c.Remake,
 		remakeAfter: c.RemakeAfter,
+		udevIdle:    c.UdevIdle,
 	}
 	if e.device == nil {
 		e.device = HostDevice
@@ -100,6 +104,9 @@ func New(c Config) *Exporter {
 	}
 	if e.remakeAfter == 0 {
 		e.remakeAfter = defaultRemakeAfter
+	}
+	if e.udevIdle == nil {
+		e.udevIdle = hostUdevIdle
 	}
 	return e
 }
