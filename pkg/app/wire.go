@@ -75,6 +75,7 @@ func newVolumes(c config.Config, master chap.Key, runner *run.Runner, log logrus
 			Runner:   runner,
 			Passive:  passive,
 			Remake:   client.RemakeDevice,
+			Announce: exportiscsi.AnnounceZvols,
 		})
 	}
 	var pools []volume.PoolConfig

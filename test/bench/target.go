@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tarn-csi/tarn/pkg/export/iscsi"
 )
 
 const configfs = "/sys/kernel/config/target"
@@ -33,12 +35,17 @@ func write(path, text string) error {
 // targetUp makes backstore, target, LUN, portal and ACL with CHAP.
 func (b *bare) targetUp(ctx context.Context, i int) error {
 	device := "/dev/zvol/" + b.dataset(i)
-	// A fresh zvol has no device yet.
+	// A fresh zvol has no device yet, and udev does not name each at its first look.
+	tries := 0
 	if err := whileBusy(ctx, func() error {
-		if _, err := os.Stat(device); err != nil {
-			return errors.Join(err, unix.EBUSY)
+		_, err := os.Stat(device)
+		if err == nil {
+			return nil
 		}
-		return nil
+		if tries++; tries > 10 { // some seconds
+			err = errors.Join(err, iscsi.AnnounceZvols())
+		}
+		return errors.Join(err, unix.EBUSY)
 	}); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -85,15 +84,6 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// udevQueue is there while udev has something to do, by which `udevadm settle`
-// goes too (udev_queue_get_queue_is_empty in systemd's libudev).
-const udevQueue = "/run/udev/queue"
-
-func hostUdevIdle() bool {
-	_, err := os.Lstat(udevQueue)
-	return err != nil
-}
-
 // The device link of a zvol appears some time after `zfs create` has returned.
 const (
 	firstPoll = time.Millisecond
@@ -135,27 +125,17 @@ func (e *lateError) Unwrap() error { return e.error }
 
 // withDevice calls use with the device at path as soon as it is a block device
 // of the wanted size, and again when use says that it was late. Nothing is ever
-// made under /dev by hand.
-//
-// ZFS removes the device of a zvol that is destroyed or renamed later, and by
-// its name: one of the same name that was made meanwhile is left without a device
-// for good (zvol_remove_minors in module/zfs/zvol.c). So a device of which nothing
-// is to be seen for long is made anew; but not while udev still has to come to
-// it, who would get the more to do.
+// made under /dev by hand; what is not there is looked for by seek.
 func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64, use func(Device) error) error {
 	waiting, cancel := context.WithTimeout(ctx, e.deviceWait)
 	defer cancel()
 	began := time.Now()
 	var result error
-	remade := e.remake == nil
+	seek := e.seek(path)
 	err := poll(waiting, func() error {
 		d, err := e.device(path)
-		if errors.Is(err, fs.ErrNotExist) && !remade && time.Since(began) > e.remakeAfter && e.udevIdle() {
-			remade = true
-			e.log.WithField("device", path).Warn("the device does not appear and is made anew")
-			if err := e.remake(waiting, path); err != nil {
-				e.log.WithError(err).WithField("device", path).Warn("the device could not be made anew")
-			}
+		if errors.Is(err, fs.ErrNotExist) {
+			seek(waiting, time.Since(began))
 		}
 		if err == nil && d.SizeBytes != sizeBytes {
 			err = fmt.Errorf("%s has %d bytes, not %d", path, d.SizeBytes, sizeBytes)
@@ -181,4 +161,33 @@ func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64,
 	}
 	return fault.New(fault.Unavailable, "the volume's device was not there within %s: %w; %s, and repeat the call",
 		time.Since(began).Round(time.Millisecond), err, remedy)
+}
+
+// seek returns what is done for a device of which nothing is seen since some
+// time, while udev has nothing else to do: it would only get the more.
+//
+// First udev may have failed to name the device, see AnnounceZvols; it is asked
+// after ever longer times. Then there may be none: ZFS removes the device of a zvol that is destroyed or renamed
+// later, and by its name, so that one of the same name that was made meanwhile
+// is left without for good (zvol_remove_minors in module/zfs/zvol.c). It is made
+// anew, once.
+func (e *Exporter) seek(path string) func(ctx context.Context, since time.Duration) {
+	announceAfter, remade := e.announceAfter, e.remake == nil
+	return func(ctx context.Context, since time.Duration) {
+		log := e.log.WithField("device", path)
+		if e.announce != nil && since > announceAfter && e.udevIdle() {
+			announceAfter = 2 * since
+			log.Info("udev made no link and is asked to look again")
+			if err := e.announce(); err != nil {
+				log.WithError(err).Warn("udev could not be asked to look at the device again")
+			}
+		}
+		if !remade && since > e.remakeAfter && e.udevIdle() {
+			remade = true
+			log.Warn("the device does not appear and is made anew")
+			if err := e.remake(ctx, path); err != nil {
+				log.WithError(err).Warn("the device could not be made anew")
+			}
+		}
+	}
 }

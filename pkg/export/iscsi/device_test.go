@@ -84,6 +84,66 @@ func TestC13LostDeviceIsMadeAnew(t *testing.T) {
 	}
 }
 
+// A device that udev left without a link is announced again, ever more rarely,
+// and not while udev has something to do.
+func TestC13DeviceWithoutLinkIsAnnounced(t *testing.T) {
+	h := fakeHost(t)
+	asked, needed, idle := 0, 2, true
+	i := h.instanceWith(t, "a", func(c *Config) {
+		c.AnnounceAfter = time.Millisecond
+		c.UdevIdle = func() bool { return idle }
+		c.Announce = func() error {
+			asked++
+			return errors.New("one of them")
+		}
+		c.Device = func(path string) (Device, error) {
+			if asked < needed {
+				return Device{}, &os.PathError{Op: "stat", Path: path, Err: os.ErrNotExist}
+			}
+			return h.device(path)
+		}
+	})
+	v := grants(h.volume(t, 1), openA)
+	i.ensure(t, v)
+	if asked != 2 || !strings.Contains(i.log.String(), "one of them") {
+		t.Errorf("announced %d times; the log: %s", asked, i.log)
+	}
+	asked, needed, i.deviceWait = 0, 100, 300*time.Millisecond
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) || asked < 2 || asked > 10 {
+		t.Errorf("announced %d times in 300 ms: %v", asked, err)
+	}
+	asked, idle = 0, false
+	if err := i.Ensure(t.Context(), v); !errors.Is(err, fault.Unavailable) || asked != 0 {
+		t.Errorf("announced %d times while udev was busy: %v", asked, err)
+	}
+}
+
+// Only zvols to which udev has made no link are announced.
+func TestAnnounceZvols(t *testing.T) {
+	root := t.TempDir()
+	file := func(name, text string) {
+		t.Helper()
+		p := filepath.Join(root, name)
+		must(t, os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644))
+	}
+	for i, data := range []string{"S:tank/a\nS:zvol/tank/a\nI:1\n", "S:zvol/tank/b\n", "I:1\nE:X=S:zvol/\n", ""} {
+		zd := fmt.Sprintf("zd%d", 16*i)
+		file("sys/block/"+zd+"/dev", fmt.Sprintf("230:%d\n", 16*i))
+		file("sys/block/"+zd+"/uevent", "")
+		if data != "" {
+			file(fmt.Sprintf("run/udev/data/b230:%d", 16*i), data)
+		}
+	}
+	file("sys/block/sda/dev", "8:0\n")
+	file("sys/block/sda/uevent", "")
+	must(t, announceZvols(root))
+	for name, want := range map[string]string{"zd0": "", "zd16": "", "zd32": "change", "zd48": "change", "sda": ""} {
+		if got, err := os.ReadFile(filepath.Join(root, "sys/block", name, "uevent")); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
 func TestC13DeviceThatNeverComes(t *testing.T) {
 	for name, device := range map[string]func(string) (Device, error){
 		"no link":     func(string) (Device, error) { return Device{}, os.ErrNotExist },

@@ -30,6 +30,9 @@ const LUN = 1
 // does not end earlier.
 const defaultDeviceWait = 30 * time.Second
 
+// defaultAnnounceAfter is longer than udev takes for a link where it makes one.
+const defaultAnnounceAfter = time.Second
+
 // defaultRemakeAfter is far beyond what udev takes for a link on a busy host.
 const defaultRemakeAfter = 10 * time.Second
 
@@ -59,6 +62,10 @@ type Config struct {
 	// only waits. It is called once in a wait, after RemakeAfter; zero is 10 s.
 	Remake      func(ctx context.Context, path string) error
 	RemakeAfter time.Duration
+	// Announce has udev look again at devices that it did not name; nil only
+	// waits. It is called after AnnounceAfter; zero is 1 s.
+	Announce      func() error
+	AnnounceAfter time.Duration
 	// UdevIdle reports whether udev has nothing to do; nil asks this host's.
 	UdevIdle func() bool
 }
@@ -66,17 +73,19 @@ type Config struct {
 // Exporter implements export.Exporter. It is safe for concurrent use, also with
 // other Exporters on the same host.
 type Exporter struct {
-	fs          configfs.FS
-	naming      ident.Naming
-	lock        *configfs.Lock
-	log         logrus.FieldLogger
-	runner      Runner
-	passive     bool
-	device      func(path string) (Device, error)
-	deviceWait  time.Duration
-	remake      func(ctx context.Context, path string) error
-	remakeAfter time.Duration
-	udevIdle    func() bool
+	fs            configfs.FS
+	naming        ident.Naming
+	lock          *configfs.Lock
+	log           logrus.FieldLogger
+	runner        Runner
+	passive       bool
+	device        func(path string) (Device, error)
+	deviceWait    time.Duration
+	remake        func(ctx context.Context, path string) error
+	remakeAfter   time.Duration
+	announce      func() error
+	udevIdle      func() bool
+	announceAfter time.Duration
 }
 
 var _ export.Exporter = (*Exporter)(nil)
@@ -84,17 +93,19 @@ var _ export.Exporter = (*Exporter)(nil)
 // New returns an Exporter. It touches nothing.
 func New(c Config) *Exporter {
 	e := &Exporter{
-		fs:          c.FS,
-		naming:      c.Naming,
-		lock:        configfs.NewLock(c.LockPath),
-		log:         c.Log,
-		runner:      c.Runner,
-		passive:     c.Passive,
-		device:      c.Device,
-		deviceWait:  c.DeviceWait,
-		remake:      c.Remake,
-		remakeAfter: c.RemakeAfter,
-		udevIdle:    c.UdevIdle,
+		fs:            c.FS,
+		naming:        c.Naming,
+		lock:          configfs.NewLock(c.LockPath),
+		log:           c.Log,
+		runner:        c.Runner,
+		passive:       c.Passive,
+		device:        c.Device,
+		deviceWait:    c.DeviceWait,
+		remake:        c.Remake,
+		remakeAfter:   c.RemakeAfter,
+		announce:      c.Announce,
+		udevIdle:      c.UdevIdle,
+		announceAfter: c.AnnounceAfter,
 	}
 	if e.device == nil {
 		e.device = HostDevice
@@ -104,6 +115,9 @@ func New(c Config) *Exporter {
 	}
 	if e.remakeAfter == 0 {
 		e.remakeAfter = defaultRemakeAfter
+	}
+	if e.announceAfter == 0 {
+		e.announceAfter = defaultAnnounceAfter
 	}
 	if e.udevIdle == nil {
 		e.udevIdle = hostUdevIdle

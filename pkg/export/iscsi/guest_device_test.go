@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,31 @@ func TestGuestC13LinkIsHeldBack(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Ensure when the link came: %v", err)
 	}
+	i.remove(t, v)
+}
+
+// C13: udev has made no link, and never would.
+func TestGuestC13LinkIsNotMade(t *testing.T) {
+	h := guestHost(t)
+	i := h.instanceWith(t, "fresh", func(c *Config) { c.Announce = AnnounceZvols })
+	const mask = "/run/udev/rules.d/60-zvol.rules"
+	reload := func() { sh(t, "udevadm", "control", "--reload") }
+	must(t, os.MkdirAll(filepath.Dir(mask), 0o755), os.Symlink("/dev/null", mask))
+	unmask := func() {
+		if err := os.Remove(mask); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		reload()
+	}
+	defer unmask()
+	reload()
+	v := grants(h.volume(t, 1), chapA)
+	sh(t, "udevadm", "settle", "--timeout=60")
+	if _, err := os.Lstat(v.Source); err == nil {
+		t.Fatal("there is a link, without the rule that makes it")
+	}
+	unmask()
+	i.ensure(t, v)
 	i.remove(t, v)
 }
 
