@@ -25,11 +25,22 @@ demo: build ## Provision, mount, write, read and delete volumes on a real pool o
 .PHONY: test
 test: unit guest machines ## All tests: on this machine, and on real kernels in virtual machines
 
+# Most of these tests wait more than they compute, so that more of them run at once than there are processors.
 .PHONY: unit
-unit: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
 unit: ## Tests that need neither root nor a virtual machine, with the race detector
-	$(GO) test -race -skip '^TestMutants$$' ./...
+	$(MAKE) --no-print-directory -j 3 --output-sync=line unit-race unit-mutants unit-steps
+
+.PHONY: unit-race
+unit-race: export GORACE := atexit_sleep_ms=0 # fakes are the test binary again, and each would sleep a second at its end
+unit-race:
+	$(GO) test -race -p 4 -skip '^TestMutants$$' ./...
+
+.PHONY: unit-mutants
+unit-mutants:
 	CGO_ENABLED=0 $(GO) test -run '^TestMutants$$' ./test/sanity/v0 ./test/inprocess
+
+.PHONY: unit-steps
+unit-steps:
 	CGO_ENABLED=0 $(GO) test -tags faults ./pkg/step ./test/faults/steps
 
 .PHONY: guest
@@ -39,7 +50,7 @@ guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine: each p
 .PHONY: machines
 machines: build ## Tests with two virtual machines: reboot, power loss, a dead node
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/csi-call ./hack/csi-call
-	CGO_ENABLED=0 $(GO) test -tags vm -short -count 1 -timeout 40m -run 'Reboot|PowerLoss|DeadNode' ./test/faults/machines
+	CGO_ENABLED=0 $(GO) test -tags vm -short -count 1 -timeout 40m -run '^TestPair$$' ./test/faults/machines
 
 .PHONY: faults
 faults: build ## Everything that can go wrong, in full, a dead server too; TARN_SEED repeats a failure (hours)
