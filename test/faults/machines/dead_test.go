@@ -130,8 +130,7 @@ func TestDeadServer(t *testing.T) {
 
 // A node dies with a file open and a disk mounted: it is detached by force, and
 // its volumes are deleted.
-func TestDeadNode(t *testing.T) {
-	p := newPair(t)
+func (p *pair) deadNode() {
 	volumes := []*volume{p.create("n-nfs", "nfs"), p.create("n-iscsi", "iscsi")}
 	for _, v := range volumes {
 		p.up(v)

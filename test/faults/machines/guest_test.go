@@ -27,7 +27,8 @@ const (
 
 // guest is a virtual machine that can be stopped and booted again.
 type guest struct {
-	t     *testing.T
+	t     *testing.T // the test that uses it now
+	owner *testing.T // the one with which it ends
 	root  string
 	name  string
 	flags []string
@@ -41,23 +42,31 @@ func newGuest(t *testing.T, name string, flags ...string) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &guest{t: t, root: root, name: fmt.Sprintf("%s-%d", name, os.Getpid()), flags: flags}
+	g := &guest{t: t, owner: t, root: root, name: fmt.Sprintf("%s-%d", name, os.Getpid()), flags: flags}
 	t.Cleanup(func() { g.stop("--kill") })
 	return g
 }
 
 func (g *guest) script(name string) string { return filepath.Join(g.root, "hack", "vm", name) }
 
-// boot boots the guest with no service started.
+// boot is tryBoot that must succeed.
 func (g *guest) boot() {
 	g.t.Helper()
+	if err := g.tryBoot(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// tryBoot boots the guest with no service started.
+func (g *guest) tryBoot() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 	defer cancel()
 	args := append([]string{"--name", g.name, "--daemon", "--no-services", "--timeout", "2400"}, g.flags...)
 	c := exec.CommandContext(ctx, g.script("run"), args...)
 	if out, err := c.CombinedOutput(); err != nil {
-		g.t.Fatalf("boot %s: %v\n%s", g.name, err, out)
+		return fmt.Errorf("boot %s: %w\n%s", g.name, err, out)
 	}
+	return nil
 }
 
 // stop powers the guest off, or with --kill cuts its power.
@@ -97,11 +106,11 @@ func (g *guest) sh(script string) string {
 	return out
 }
 
-// start runs a command in the guest until the guest ends; its output goes to a
-// file of the test.
+// start runs a command in the guest until the guest ends; its output is shown
+// when the guest's tests have failed.
 func (g *guest) start(argv ...string) {
 	g.t.Helper()
-	log, err := os.CreateTemp(g.t.TempDir(), g.name+"-*.log")
+	log, err := os.CreateTemp(g.owner.TempDir(), g.name+"-*.log")
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -111,10 +120,10 @@ func (g *guest) start(argv ...string) {
 		g.t.Fatal(err)
 	}
 	g.background = append(g.background, c)
-	g.t.Cleanup(func() {
-		if g.t.Failed() {
+	g.owner.Cleanup(func() {
+		if g.owner.Failed() {
 			b, _ := os.ReadFile(log.Name())
-			g.t.Logf("--- %s: %s\n%s", g.name, strings.Join(argv, " "), b)
+			g.owner.Logf("--- %s: %s\n%s", g.name, strings.Join(argv, " "), b)
 		}
 	})
 }

@@ -73,8 +73,12 @@ func newPair(t *testing.T) *pair {
 		storage: newGuest(t, "storage", "--disk", filepath.Join(dir, "pool.img")+":2G", "--disk", filepath.Join(dir, "persist.img")+":256M", "--net", net+":1"),
 		node:    newGuest(t, "node", "--disk", filepath.Join(dir, "node.img")+":2G", "--net", net+":2"),
 	}
+	node := make(chan error, 1)
+	go func() { node <- p.node.tryBoot() }()
 	p.bootStorage()
-	p.node.boot()
+	if err := <-node; err != nil {
+		t.Fatal(err)
+	}
 	key := p.storage.sh("bin/tarn key node-1")
 	p.node.sh("hack/vm/services start iscsi; modprobe nfs; mkdir -p /var/lib/tarn; umask 077; echo " + key + " >/var/lib/tarn/node.key; ping -c 1 -W 10 " + storageAddress)
 	p.node.start("bin/tarn", "serve", "--mode", "node", "--node-name", "node-1", "--address", storageAddress, "--log-level", "debug")
@@ -82,6 +86,26 @@ func newPair(t *testing.T) *pair {
 		t.Fatalf("the node says it is %s, want %s", id, p.nodeID)
 	}
 	return p
+}
+
+// TestPair is what a pair goes through in one life, since two boots take longer than most of it.
+func TestPair(t *testing.T) {
+	p := newPair(t)
+	for _, part := range []struct {
+		name string
+		run  func(p *pair)
+	}{
+		{"Reboot", (*pair).reboot},
+		{"PowerLoss", (*pair).powerLoss},
+		{"DeadNode", (*pair).deadNode}, // the last: the node stays dead
+	} {
+		if !t.Run(part.name, func(t *testing.T) {
+			p.t, p.storage.t, p.node.t = t, t, t
+			part.run(p)
+		}) {
+			return // the next one could not tell its own faults from these
+		}
+	}
 }
 
 // bootStorage boots the storage host, and waits until its daemon is ready.
@@ -170,7 +194,7 @@ func (p *pair) down(v *volume) {
 func (p *pair) work(v *volume) {
 	p.t.Helper()
 	p.node.start("bash", "-c", fmt.Sprintf(
-		`exec 3>>/mnt/%[1]s/target/log 2>/run/%[1]s.error; i=0; while [ ! -e /run/stop ]; do i=$((i+1)); echo $i >&3 && sync /mnt/%[1]s/target/log && echo $i >/run/%[1]s.new && mv /run/%[1]s.new /run/%[1]s.acked || exit 1; done; touch /run/%[1]s.ended`, v.name))
+		`rm -f /run/stop /run/%[1]s.*; exec 3>>/mnt/%[1]s/target/log 2>/run/%[1]s.error; i=0; while [ ! -e /run/stop ]; do i=$((i+1)); echo $i >&3 && sync /mnt/%[1]s/target/log && echo $i >/run/%[1]s.new && mv /run/%[1]s.new /run/%[1]s.acked || exit 1; done; touch /run/%[1]s.ended`, v.name))
 }
 
 func (p *pair) endWork(volumes ...*volume) {

@@ -49,7 +49,8 @@ func life(protocol, nodeID string) []call {
 // of a node's writes: it boots, and without any call the exports come back as
 // they were, the node's open files go on, what was acknowledged is there, and the
 // call that was cut off succeeds when it is made again.
-func TestPowerLoss(t *testing.T) {
+func (p *pair) powerLoss() {
+	t := p.t
 	seed, err := storm.Seed()
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +61,7 @@ func TestPowerLoss(t *testing.T) {
 	if testing.Short() {
 		losses = fewLosses
 	}
-	p := newPair(t)
-	volumes := []*volume{p.create("r-nfs", "nfs"), p.create("r-iscsi", "iscsi")}
+	volumes := []*volume{p.create("p-nfs", "nfs"), p.create("p-iscsi", "iscsi")}
 	for _, v := range volumes {
 		p.up(v)
 		p.work(v)

@@ -2,12 +2,9 @@
 
 package machines
 
-import "testing"
-
 // A storage host is rebooted while a node writes: without any call the exports
 // come back as they were, and the node's open files go on.
-func TestRebootWithVolumesPublished(t *testing.T) {
-	p := newPair(t)
+func (p *pair) reboot() {
 	volumes := []*volume{p.create("r-nfs", "nfs"), p.create("r-iscsi", "iscsi")}
 	for _, v := range volumes {
 		p.up(v)
@@ -19,7 +16,7 @@ func TestRebootWithVolumesPublished(t *testing.T) {
 	p.storage.stop() // with everything published
 	p.bootStorage()
 	if after := p.exportsOf(volumes...); after != before {
-		t.Errorf("the exports are not what they were\nbefore:\n%s\nafter:\n%s", before, after)
+		p.t.Errorf("the exports are not what they were\nbefore:\n%s\nafter:\n%s", before, after)
 	}
 	p.progress(volumes...)
 	p.endWork(volumes...)
