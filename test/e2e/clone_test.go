@@ -55,6 +55,9 @@ func filesystemBytes(t *testing.T, path string) int64 {
 // source is deleted under them, and the last of them takes all with it.
 func TestC40ClonesBesideTheirSource(t *testing.T) {
 	for _, k := range kinds {
+		if testing.Short() && k.protocol() == "iscsi" && k.fsType != "xfs" {
+			continue // xfs is the one that refuses a second filesystem of one identity
+		}
 		t.Run(k.name, func(t *testing.T) {
 			word := k.word()
 			source := create(t, k, "source-"+word)

@@ -216,12 +216,12 @@ func adoptByHand(t *testing.T) {
 	for i, dataset := range []string{fs, zvol} {
 		k := kinds[i]
 		name := "host-adopted-" + k.word()
-		out := tarn(t, "adopt", dataset, "--protocol", k.parameters["protocol"], "--name", name)
+		out := tarn(t, "adopt", dataset, "--protocol", k.protocol(), "--name", name)
 		id := "p/" + name
 		if out != fmt.Sprintf("volume: %s\nsize: %d\n", id, 64<<20) {
 			t.Fatalf("adopt says %q", out)
 		}
-		l := newLive(t, k, name, id, map[string]string{"protocol": k.parameters["protocol"], "fsType": k.fsType})
+		l := newLive(t, k, name, id, map[string]string{"protocol": k.protocol(), "fsType": k.fsType})
 		l.up()
 		if e := inventory(t)[id]; e.Export != volume.ExportOpen || len(e.Conditions) > 0 {
 			t.Errorf("the adopted volume is %+v", e)

@@ -39,6 +39,8 @@ var kinds = []kind{
 	{name: "iscsi block", parameters: map[string]string{"protocol": "iscsi"}, block: true, multiNode: true, sizeBytes: 64 << 20},
 }
 
+func (k kind) protocol() string { return k.parameters["protocol"] }
+
 // word is the kind's short name.
 func (k kind) word() string { return k.name[strings.LastIndexByte(k.name, ' ')+1:] }
 

@@ -31,7 +31,7 @@ func TestSanityV1(t *testing.T) {
 			Mutable: map[string]string{"zfs.compression": "lz4"},
 			Skips:   sanityv1.NeverRun,
 		}
-		if k.parameters["protocol"] == "iscsi" && k.fsType != "ext4" && testing.Short() {
+		if k.protocol() == "iscsi" && k.fsType != "ext4" && testing.Short() {
 			kind.Only, kind.Why = "Node Service", "the storage host makes no difference between what is on a zvol: see ext4"
 		}
 		list = append(list, kind)
