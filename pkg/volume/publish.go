@@ -154,6 +154,11 @@ func (s *Service) expose(ctx context.Context, p *pool, r *record, e export.Expor
 			return err
 		}
 	}
+	return s.ensure(ctx, p, r, e)
+}
+
+// ensure is expose of a volume that is mounted, if it has to be.
+func (s *Service) ensure(ctx context.Context, p *pool, r *record, e export.Exporter) error {
 	v := s.export(p, r)
 	var err error
 	if v.Grants, err = s.grants(p, r); err != nil {

@@ -208,6 +208,12 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, round *round) ([]*
 		return records, s.slow(ctx, p, err)
 	}
 	s.pulse.Beat()
+	// Read once: the table has a line for each volume, and each volume's own look
+	// at it would read them all.
+	mounts, err := s.cfg.Host.Mounts(ctx)
+	if err != nil {
+		return records, err
+	}
 	var group errgroup.Group
 	group.SetLimit(reconcileWorkers)
 	for _, r := range records {
@@ -223,7 +229,7 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, round *round) ([]*
 			continue
 		}
 		group.Go(func() error {
-			err := s.reconcileVolume(ctx, r)
+			err := s.reconcileVolume(ctx, r, mounts)
 			round.trouble(r.uuid, err)
 			if s.told.news(r.id.String(), err) {
 				s.log(r.id).WithError(err).Error("a published volume is not exported")
@@ -239,14 +245,17 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, round *round) ([]*
 }
 
 // reconcileVolume brings one volume's export to what ZFS says. r is what the
-// listing said; it is read again if an RPC worked on the volume since.
-func (s *Service) reconcileVolume(ctx context.Context, r *record) error {
+// listing said, and mounts where filesystems were mounted then; both are read
+// again if an RPC worked on the volume since.
+func (s *Service) reconcileVolume(ctx context.Context, r *record, mounts map[string]string) error {
 	return s.inBackground(ctx, "reconcile", r.id.String(), "pool "+r.id.Pool, func(ctx context.Context) error {
 		p, err := s.pool(r.id.Pool)
 		if err != nil {
 			return err
 		}
+		where, mounted := mounts[r.dataset.Name]
 		if s.touched.has(r.id) {
+			mounted = false
 			if p, r, err = s.find(ctx, r.id); err != nil {
 				return okIfUnknown(err)
 			}
@@ -255,6 +264,9 @@ func (s *Service) reconcileVolume(ctx context.Context, r *record) error {
 		e := s.cfg.Exporters[r.params.Protocol]
 		if e == nil {
 			return nil
+		}
+		if mounted && where == r.mountpoint(p) {
+			return s.ensure(ctx, p, r, e)
 		}
 		return s.expose(ctx, p, r, e)
 	})

@@ -18,7 +18,7 @@ func (e *Exporter) apply(ctx context.Context, source string, wanted []client, be
 	// exportfs -u also takes what resolves to the same name: of a node with two
 	// addresses, the one that stays (matchhostname in nfs-utils). So twice.
 	for range 2 {
-		table, err := readEtab(e.paths.Etab)
+		table, err := e.tables.read(e.paths.Etab)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (e *Exporter) apply(ctx context.Context, source string, wanted []client, be
 			return ctx.Err()
 		}
 	}
-	table, err := readEtab(e.paths.Etab)
+	table, err := e.tables.read(e.paths.Etab)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package nfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tarn-csi/tarn/pkg/octal"
 )
@@ -15,17 +17,58 @@ import (
 // spelled when it was exported.
 type etab map[string]map[string]options
 
-// readEtab reads the table; a missing one is empty, as nothing was exported yet.
-// exportfs replaces it by rename, so it is never seen half written.
-func readEtab(path string) (etab, error) {
-	raw, err := os.ReadFile(path)
+// tables reads mountd's table, and parses it once as long as it stays the same:
+// it has a line for each export, and is asked for each volume.
+type tables struct {
+	mu sync.Mutex
+	// file is what last was parsed. While it is open no other file can be taken for
+	// it.
+	file *os.File
+	info os.FileInfo
+	last etab
+}
+
+// read returns the table, which nobody may change; a missing one is empty, as
+// nothing was exported yet. exportfs replaces it by rename, so it is never seen
+// half written.
+func (t *tables) read(path string) (etab, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return etab{}, nil
+	}
+	if err == nil && t.file != nil && os.SameFile(info, t.info) && info.Size() == t.info.Size() && info.ModTime().Equal(t.info.ModTime()) {
+		return t.last, nil
+	}
+	if err == nil {
+		err = t.parse(path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read mountd's table: %w", err)
 	}
-	return parseEtab(string(raw)), nil
+	return t.last, nil
+}
+
+// parse reads the file that is there now, and keeps it.
+func (t *tables) parse(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	var raw []byte
+	if err == nil {
+		raw, err = io.ReadAll(f)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if t.file != nil {
+		err = t.file.Close()
+	}
+	t.file, t.info, t.last = f, info, parseEtab(string(raw))
+	return err
 }
 
 // parseEtab reads lines of PATH, a tab, and CLIENT(OPTIONS), as xtab.c of

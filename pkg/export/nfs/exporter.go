@@ -47,6 +47,7 @@ type Exporter struct {
 	paths    Paths
 	instance string
 	log      logrus.FieldLogger
+	tables   tables
 
 	mu sync.Mutex
 	// jobs wait for the next exportfs; working is true while there is one.
@@ -146,7 +147,7 @@ func (e *Exporter) List(context.Context) ([]export.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := readEtab(e.paths.Etab)
+	table, err := e.tables.read(e.paths.Etab)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func (e *Exporter) List(context.Context) ([]export.Status, error) {
 // Others lists what mountd grants that is in none of this instance's files.
 func (e *Exporter) Others(context.Context) ([]export.Other, error) {
 	// The table comes first: a file is written before its entries.
-	table, err := readEtab(e.paths.Etab)
+	table, err := e.tables.read(e.paths.Etab)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +196,7 @@ func (e *Exporter) Others(context.Context) ([]export.Other, error) {
 
 // Look implements export.Exporter.
 func (e *Exporter) Look(_ context.Context, uuid string) (export.Status, bool, error) {
-	table, err := readEtab(e.paths.Etab)
+	table, err := e.tables.read(e.paths.Etab)
 	if err != nil {
 		return export.Status{}, false, err
 	}
