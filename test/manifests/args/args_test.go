@@ -353,3 +353,28 @@ func TestPodsOfOneDriverFitTogether(t *testing.T) {
 		}
 	}
 }
+
+// With the component a node asks the controller where it listens, for a pool that
+// it has, and says of which pod a volume is. Without it, there is none of that.
+func TestEphemeralVolumesAreMadeByTheController(t *testing.T) {
+	for _, with := range [][]string{nil, {"ephemeral"}} {
+		var controller, node config.Config
+		for _, p := range pods(t, "combined", with...) {
+			if c := load(t, p); c.Mode == config.Controller {
+				controller = c
+			} else {
+				node = c
+			}
+		}
+		if with == nil {
+			if node.Ephemeral.Pool != "" {
+				t.Errorf("it makes them in pool %s", node.Ephemeral.Pool)
+			}
+			continue
+		}
+		known := slices.ContainsFunc(controller.Pools, func(p config.Pool) bool { return p.Name == node.Ephemeral.Pool })
+		if !known || node.ControllerEndpoint != controller.Endpoint || node.HostRoot != controller.HostRoot || node.Ephemeral.MaxBytes < node.Ephemeral.DefaultBytes {
+			t.Errorf("the node asks %s for %+v, the controller is %+v", node.ControllerEndpoint, node.Ephemeral, controller)
+		}
+	}
+}

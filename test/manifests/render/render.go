@@ -45,7 +45,7 @@ func Root() string {
 var Overlays = []string{"combined", "combined-1.29", "split", "appliance", "csi-0.2"}
 
 // Components are the components that a person adds to one.
-var Components = []string{"storage-capacity", "chap-secrets", "node-key-on-host"}
+var Components = []string{"storage-capacity", "chap-secrets", "node-key-on-host", "ephemeral"}
 
 // built are the overlays that were built already, each a text, since what is made
 // of it may be changed.

@@ -32,6 +32,8 @@ var releases = []struct {
 		extra: map[string]any{"chap": map[string]any{"secretsNamespace": "tarn-chap"}}},
 	{overlay: "combined", components: []string{"node-key-on-host"}, kubernetes: newest, values: []string{"combined"},
 		extra: map[string]any{"chap": map[string]any{"nodeKeyOnHost": true}}},
+	{overlay: "combined", components: []string{"ephemeral"}, kubernetes: newest, values: []string{"combined"},
+		extra: map[string]any{"ephemeral": map[string]any{"pool": "tank"}}},
 }
 
 func TestChartAndKustomizeMakeTheSame(t *testing.T) {
@@ -157,16 +159,23 @@ func TestHelmLint(t *testing.T) {
 // What the schema, or the templates, must refuse.
 func TestValuesThatAreRefused(t *testing.T) {
 	for part, change := range map[string]func(map[string]any){
-		"pools is empty":  func(v map[string]any) { delete(v, "pools") },
-		"protocols":       func(v map[string]any) { v["protocols"] = []any{"smb"} },
-		"pool":            func(v map[string]any) { v["pool"] = "tank" },
-		"/pools/0":        func(v map[string]any) { v["pools"] = []any{map[string]any{"name": "tank"}} },
-		"/pools/0/chap":   func(v map[string]any) { v["pools"].([]any)[0].(map[string]any)["chap"] = "no" },
-		"/image":          func(v map[string]any) { v["image"] = map[string]any{"name": "x"} },
-		"/ports/node":     func(v map[string]any) { v["ports"] = map[string]any{"node": 80} },
-		"/nameSuffix":     func(v map[string]any) { v["nameSuffix"] = "_x" },
-		"/csiDriver":      func(v map[string]any) { v["csiDriver"] = map[string]any{"attachRequired": false} },
-		"/storageClasses": func(v map[string]any) { v["storageClasses"] = []any{map[string]any{"name": "x"}} },
+		"pools is empty":      func(v map[string]any) { delete(v, "pools") },
+		"protocols":           func(v map[string]any) { v["protocols"] = []any{"smb"} },
+		"pool":                func(v map[string]any) { v["pool"] = "tank" },
+		"/pools/0":            func(v map[string]any) { v["pools"] = []any{map[string]any{"name": "tank"}} },
+		"/pools/0/chap":       func(v map[string]any) { v["pools"].([]any)[0].(map[string]any)["chap"] = "no" },
+		"/image":              func(v map[string]any) { v["image"] = map[string]any{"name": "x"} },
+		"/ports/node":         func(v map[string]any) { v["ports"] = map[string]any{"node": 80} },
+		"/nameSuffix":         func(v map[string]any) { v["nameSuffix"] = "_x" },
+		"/csiDriver":          func(v map[string]any) { v["csiDriver"] = map[string]any{"attachRequired": false} },
+		"/storageClasses":     func(v map[string]any) { v["storageClasses"] = []any{map[string]any{"name": "x"}} },
+		"/ephemeral/maxBytes": func(v map[string]any) { v["ephemeral"] = map[string]any{"maxBytes": 4096} },
+		`is "fast", and pools has tank`: func(v map[string]any) {
+			v["ephemeral"] = map[string]any{"pool": "fast"}
+		},
+		"outside the cluster": func(v map[string]any) {
+			v["ephemeral"], v["controller"] = map[string]any{"pool": "tank"}, map[string]any{"enabled": false}
+		},
 		"PeriodSeconds": func(v map[string]any) {
 			v["csiDriver"] = map[string]any{"nodeAllocatableUpdatePeriodSeconds": 5}
 		},

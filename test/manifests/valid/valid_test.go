@@ -154,6 +154,9 @@ func TestKubernetesTakesTheChart(t *testing.T) {
 				return nil, err
 			}
 			values["csiDriver"] = map[string]any{"storageCapacity": true, "preventPodSchedulingIfMissing": true, "nodeAllocatableUpdatePeriodSeconds": 60}
+			if name != "appliance" {
+				values["ephemeral"] = map[string]any{"pool": "tank"}
+			}
 			return render.Template(name, values, "v1.37.2")
 		})
 	}

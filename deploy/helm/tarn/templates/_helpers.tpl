@@ -28,6 +28,15 @@ runDir: /run/tarn{{ . }}
 {{- end }}
 {{- end }}
 
+{{/* Ephemeral volumes are made on the storage host, in one of its pools. */}}
+{{- define "tarn.checkEphemeral" -}}
+{{- if .Values.ephemeral.pool }}
+{{- if not .Values.controller.enabled }}{{ fail "ephemeral.pool: the storage host is outside the cluster, and no pod runs on it" }}{{ end }}
+{{- $names := list }}{{ range .Values.pools }}{{ $names = append $names .name }}{{ end }}
+{{- if not (has .Values.ephemeral.pool $names) }}{{ fail (printf "ephemeral.pool is %q, and pools has %s" .Values.ephemeral.pool (join ", " $names)) }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "tarn.controllerConfig" -}}
 {{- $config := dict "protocols" .Values.protocols "pools" .Values.pools }}
 {{- if not .Values.events }}{{ $_ := set $config "events" false }}{{ end }}
