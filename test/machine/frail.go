@@ -86,12 +86,12 @@ func loopDevice(t testing.TB, image string) string {
 	}
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	must(err)
-	defer control.Close()
+	defer control.Close() //nolint:errcheck // it was asked for a number
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	must(err)
 	backing, err := os.OpenFile(image, os.O_RDWR, 0)
 	must(err)
-	defer backing.Close()
+	defer backing.Close() //nolint:errcheck // the device has its own hold of it
 	device := fmt.Sprintf("/dev/loop%d", n)
 	loop, err := os.OpenFile(device, os.O_RDWR, 0)
 	must(err)

@@ -1,3 +1,5 @@
+//go:build faults || guest && long
+
 package steps
 
 import (

@@ -106,7 +106,7 @@ func (l *life) calls(brief bool) []call {
 		l.create("CreateVolume from a volume", "cloned", l.fromVolume(v), ""),
 		l.create("CreateVolume by a full copy", "copied", l.fromSnapshot, "full"),
 		{name: "CreateVolumeGroupSnapshot", do: l.takeGroup(v, "cloned")},
-		{name: "DeleteVolumeGroupSnapshot", do: l.deleteGroup(v, "cloned")},
+		{name: "DeleteVolumeGroupSnapshot", do: l.deleteGroup()},
 		{name: "ControllerModifyVolume", do: l.modify(v)},
 		{name: "ControllerExpandVolume", do: l.expand(v)},
 		{name: "NodeExpandVolume", do: l.nodeExpand(v), then: l.read(v)},
@@ -240,7 +240,7 @@ func (l *life) takeGroup(volumes ...string) func(context.Context) (proto.Message
 	}
 }
 
-func (l *life) deleteGroup(volumes ...string) func(context.Context) (proto.Message, error) {
+func (l *life) deleteGroup() func(context.Context) (proto.Message, error) {
 	return func(ctx context.Context) (proto.Message, error) {
 		return l.groups().DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: l.group})
 	}
