@@ -126,7 +126,7 @@ func newNode(c config.Config, k keys, runner *run.Runner, log logrus.FieldLogger
 		attachers[volume.NFS] = attachnfs.New(runner)
 	}
 	if c.Serves(volume.ISCSI) {
-		attachers[volume.ISCSI] = attachiscsi.New(runner, attachiscsi.Config{})
+		attachers[volume.ISCSI] = attachiscsi.New(runner, attachiscsi.Config{ReplacementTimeout: c.ISCSIOutage})
 	}
 	return node.New(node.Config{
 		NodeID:      id,

@@ -105,6 +105,9 @@ type Config struct {
 	// ReconcileInterval is the pause between two looks at all exports, and on a
 	// node at what is left of volumes that are not staged.
 	ReconcileInterval time.Duration `yaml:"reconcileInterval"`
+	// ISCSIOutage is how long a node holds the I/O of a disk whose target is away
+	// before it gives errors; it holds for sessions that begin from then on.
+	ISCSIOutage time.Duration `yaml:"iscsiOutage"`
 
 	LogLevel  string `yaml:"logLevel"`
 	LogFormat string `yaml:"logFormat"`
@@ -152,6 +155,7 @@ func Default() Config {
 		RunDir:            "/run/tarn",
 		OperationTimeout:  2 * time.Minute,
 		ReconcileInterval: time.Minute,
+		ISCSIOutage:       2 * time.Minute,
 		LogLevel:          "info",
 		LogFormat:         "text",
 	}
@@ -225,6 +229,10 @@ func (c *Config) Complete() error {
 	}
 	if c.ReconcileInterval < time.Second || c.ReconcileInterval > 24*time.Hour {
 		return bad("reconcileInterval", c.ReconcileInterval.String(), "from 1s to 24h")
+	}
+	// open-iscsi counts in seconds.
+	if c.ISCSIOutage < time.Second || c.ISCSIOutage > 24*time.Hour || c.ISCSIOutage%time.Second != 0 {
+		return bad("iscsiOutage", c.ISCSIOutage.String(), "whole seconds, from 1s to 24h")
 	}
 	if c.IQNPrefix == "" {
 		c.IQNPrefix = "iqn.2026-01." + c.DriverName

@@ -118,6 +118,8 @@ func TestErrorsNameSettingValueAndWhatItMayBe(t *testing.T) {
 		{func(c *Config) { c.OTLPEndpoint = "http://127.0.0.1:4317/v1/traces" }, []string{"otlpEndpoint"}},
 		{func(c *Config) { c.OperationTimeout = time.Millisecond }, []string{"operationTimeout", "1ms", "1s to 1h"}},
 		{func(c *Config) { c.ReconcileInterval = 25 * time.Hour }, []string{"reconcileInterval", "25h0m0s", "1s to 24h"}},
+		{func(c *Config) { c.ISCSIOutage = 1500 * time.Millisecond }, []string{"iscsiOutage", "1.5s", "1s to 24h"}},
+		{func(c *Config) { c.ISCSIOutage = 25 * time.Hour }, []string{"iscsiOutage", "25h0m0s", "1s to 24h"}},
 		{func(c *Config) { c.OperationTimeout = 2 * time.Hour }, []string{"operationTimeout", "2h0m0s", "1s to 1h"}},
 		{func(c *Config) { c.StateDir = "state" }, []string{"stateDir", `"state"`, "absolute path"}},
 		{func(c *Config) { c.StateDir = "" }, []string{"stateDir", `""`, "absolute path"}},

@@ -60,6 +60,7 @@ func Bind(set *pflag.FlagSet) *Flags {
 	set.BoolVar(&v.DeleteForeignSnapshots, "delete-foreign-snapshots", false, "destroy other tools' snapshots of deleted volumes, if nothing needs them")
 	set.DurationVar(&v.OperationTimeout, "operation-timeout", v.OperationTimeout, "limit of a call that changes a pool or a kernel table")
 	set.DurationVar(&v.ReconcileInterval, "reconcile-interval", v.ReconcileInterval, "pause between two looks at all exports, or at what is left on a node")
+	set.DurationVar(&v.ISCSIOutage, "iscsi-outage", v.ISCSIOutage, "how long a node's disks wait for a target that is away, before they give errors")
 	set.StringVar(&v.LogLevel, "log-level", v.LogLevel, "debug, info, warning or error")
 	set.StringVar(&v.LogFormat, "log-format", v.LogFormat, "text or json")
 	return f
@@ -113,6 +114,7 @@ func (f *Flags) overlay(c *Config) error {
 		"delete-foreign-snapshots": func() { c.DeleteForeignSnapshots = v.DeleteForeignSnapshots },
 		"operation-timeout":        func() { c.OperationTimeout = v.OperationTimeout },
 		"reconcile-interval":       func() { c.ReconcileInterval = v.ReconcileInterval },
+		"iscsi-outage":             func() { c.ISCSIOutage = v.ISCSIOutage },
 		"log-level":                func() { c.LogLevel = v.LogLevel },
 		"log-format":               func() { c.LogFormat = v.LogFormat },
 	} {

@@ -28,6 +28,7 @@ var given = map[string]struct{ args, field string }{
 	"master-key-file": {"/m", "MasterKeyFile"}, "node-key-file": {"/n", "NodeKeyFile"}, "host-root": {"/host", "HostRoot"},
 	"state-dir": {"/s", "StateDir"}, "run-dir": {"/r", "RunDir"}, "operation-timeout": {"3m0s", "OperationTimeout"},
 	"reconcile-interval":       {"5m0s", "ReconcileInterval"},
+	"iscsi-outage":             {"10m0s", "ISCSIOutage"},
 	"http-address":             {"127.0.0.1:9805", "HTTPAddress"},
 	"otlp-endpoint":            {"http://192.0.2.1:4317", "OTLPEndpoint"},
 	"delete-foreign-snapshots": {"false", "DeleteForeignSnapshots"},
@@ -62,6 +63,7 @@ deleteForeignSnapshots: true
 events: false
 operationTimeout: 9m
 reconcileInterval: 8m
+iscsiOutage: 7m
 logLevel: error
 logFormat: text
 controllerEndpoint: /run/other.sock
@@ -128,7 +130,7 @@ func TestAFlagThatIsNotGivenLeavesTheFile(t *testing.T) {
 		NodeAddresses: []string{"192.0.2.99"}, NodeNetworks: []string{"198.51.100.0/24"}, PortalHints: []string{"192.0.2.98"},
 		MaxVolumesPerNode: 7, Topology: map[string]string{"example.com/zone": "file"},
 		IQNPrefix: "iqn.1999-01.com.example", Instance: "file", MasterKeyFile: "/file/m", NodeKeyFile: "/file/n", HostRoot: "/file",
-		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, ReconcileInterval: 8 * time.Minute,
+		StateDir: "/file/s", RunDir: "/file/r", DeleteForeignSnapshots: true, OperationTimeout: 9 * time.Minute, ReconcileInterval: 8 * time.Minute, ISCSIOutage: 7 * time.Minute,
 		ControllerEndpoint: "/run/other.sock",
 		Ephemeral:          Ephemeral{Pool: "fast", DefaultBytes: 1 << 20, MaxBytes: 1 << 30, MaxVolumes: 9},
 		LogLevel:           "error", LogFormat: "text", HTTPAddress: "192.0.2.10:9805", OTLPEndpoint: "https://collector.example:4317",

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -24,7 +23,11 @@ import (
 // Volumes, snapshots, clones and groups agree with a model, whatever is done in
 // which order, and so does what is in them.
 func TestTree(t *testing.T) {
-	steps := stepsWanted(t)
+	tree.Checks(t, 1)
+	steps := manySteps
+	if testing.Short() {
+		steps = fewSteps
+	}
 	for _, k := range []kind{kinds[0], kinds[3]} {
 		t.Run(k.name, func(t *testing.T) {
 			w := tree.World{
@@ -43,29 +46,6 @@ const (
 	fewSteps  = 60
 	manySteps = 500
 )
-
-// stepsWanted also makes rapid try once, and spend little on a shorter way to a
-// failure, unless the command line says otherwise.
-func stepsWanted(t *testing.T) int {
-	t.Helper()
-	given := map[string]bool{}
-	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	checks := "1"
-	if testing.Short() {
-		checks = "5" // of which rapid leaves a fifth
-	}
-	for name, value := range map[string]string{"rapid.checks": checks, "rapid.shrinktime": "1m"} {
-		if !given[name] {
-			if err := flag.Set(name, value); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if testing.Short() {
-		return fewSteps
-	}
-	return manySteps
-}
 
 // textBytes is how much of a zvol the tests use.
 const textBytes = 4096

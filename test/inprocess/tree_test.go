@@ -22,6 +22,7 @@ import (
 // Volumes, snapshots, clones and groups agree with the model whatever is done in
 // which order. The fake's zvols hold no data, so there only the listings do.
 func TestTree(t *testing.T) {
+	tree.Checks(t, 25)
 	for _, u := range []use{overNFS, asBlock} {
 		t.Run(u.name, func(t *testing.T) {
 			t.Parallel()

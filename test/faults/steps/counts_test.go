@@ -1,4 +1,4 @@
-//go:build faults || guest && long
+//go:build faults || (guest && long)
 
 package steps
 
