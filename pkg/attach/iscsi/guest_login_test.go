@@ -74,23 +74,24 @@ func TestGuestCutLoginLeavesNoSession(t *testing.T) {
 	l := export(t, size, portal4).allow(guestInitiator, nil)
 	blackhole(t, 3999)
 	a := guestAttacher(io.Discard)
-	for _, p := range []string{"127.0.0.1:3999", portal4} {
-		for _, after := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
-			ctx, cancel := context.WithTimeout(context.Background(), after)
-			begin := time.Now()
-			_, err := a.Attach(ctx, l.target(p), nil)
-			cancel()
-			t.Logf("%s, deadline %s: returned after %s: %v", p, after, time.Since(begin).Round(time.Millisecond), err)
-			if err == nil {
-				err = a.Detach(context.Background(), l.target(p))
-			} else if errors.Is(err, context.DeadlineExceeded) {
-				err = nil
-			}
-			if err != nil {
-				t.Error(err)
-			}
-			l.nothingLeft("cut login")
+	for _, c := range []struct {
+		portal string
+		after  time.Duration
+	}{{"127.0.0.1:3999", 2 * time.Second}, {portal4, 500 * time.Millisecond}, {portal4, 2 * time.Second}} {
+		ctx, cancel := context.WithTimeout(context.Background(), c.after)
+		begin := time.Now()
+		_, err := a.Attach(ctx, l.target(c.portal), nil)
+		cancel()
+		t.Logf("%s, deadline %s: returned after %s: %v", c.portal, c.after, time.Since(begin).Round(time.Millisecond), err)
+		if err == nil {
+			err = a.Detach(context.Background(), l.target(c.portal))
+		} else if errors.Is(err, context.DeadlineExceeded) {
+			err = nil
 		}
+		if err != nil {
+			t.Error(err)
+		}
+		l.nothingLeft("cut login")
 	}
 	// Nothing is opened behind our back either.
 	time.Sleep(5 * time.Second)

@@ -100,14 +100,17 @@ func TestGuestAttachFindDetach(t *testing.T) {
 	if out := machine.Sh(t, "iscsiadm", "-m", "session", "-P", "1"); !strings.Contains(out, interfaceName(guestInitiator)) {
 		t.Errorf("the session does not use our interface: %s", out)
 	}
-}
 
-func TestGuestC28PortalForms(t *testing.T) {
-	for _, p := range []string{"[::1]:3260", "::1", "localhost:3260", "127.0.0.1"} {
-		t.Run(p, func(t *testing.T) {
-			l := export(t, size, portal4, portal6).allow(guestInitiator, nil)
-			l.attachFor(guestAttacher(io.Discard), l.target(p), nil)
-		})
+	shown := func() string { return strings.TrimSpace(machine.Sh(t, "blockdev", "--getsize64", d.Path)) }
+	machine.Sh(t, "zfs", "set", fmt.Sprintf("volsize=%d", 2*size), l.zvol)
+	if got := shown(); got != fmt.Sprint(size) {
+		t.Errorf("before the rescan: %s bytes", got)
+	}
+	if err := a.Rescan(ctx, target); err != nil {
+		t.Error(err)
+	}
+	if got := shown(); got != fmt.Sprint(2*size) {
+		t.Errorf("after the rescan: %s bytes", got)
 	}
 }
 
@@ -171,68 +174,23 @@ func TestGuestSerialMismatchIsRefused(t *testing.T) {
 	l.nothingLeft("wrong serial")
 }
 
-func TestGuestC29VolumesDoNotShareASession(t *testing.T) {
-	ctx := guestContext(t)
-	a := guestAttacher(io.Discard)
-	one := export(t, size, portal4).allow(guestInitiator, nil)
-	two := export(t, size, portal4).allow(guestInitiator, nil)
-	d := two.attachFor(a, two.target(portal4), nil)
-	if _, err := a.Attach(ctx, one.target(portal4), nil); err != nil {
-		t.Fatal(err)
-	}
-	stop := make(chan struct{})
-	done := make(chan error)
-	go func() {
-		f, err := os.OpenFile(d.Path, os.O_WRONLY|os.O_SYNC, 0)
-		if err != nil {
-			done <- err
-			return
-		}
-		defer f.Close()
-		block := make([]byte, 4096)
-		for {
-			select {
-			case <-stop:
-				done <- nil
-				return
-			default:
-			}
-			if _, err := f.WriteAt(block, 0); err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	if err := a.Detach(ctx, one.target(portal4)); err != nil {
-		t.Error(err)
-	}
-	close(stop)
-	if err := <-done; err != nil {
-		t.Errorf("the other volume's writer: %v", err)
-	}
-	one.nothingLeft("detach of one")
-	if _, ok, err := a.Find(ctx, two.target(portal4)); !ok || err != nil {
-		t.Errorf("the other volume: %v, %v", ok, err)
-	}
-}
-
 func TestGuestDetachRefusesADiskInUse(t *testing.T) {
 	ctx := guestContext(t)
 	a := guestAttacher(io.Discard)
 	r := run.New(quiet())
-	m, f := mount.New(r), mount.NewFilesystems(r)
+	m := mount.New(r)
+	l := export(t, size, portal4).allow(guestInitiator, nil)
+	d := l.attachFor(a, l.target(portal4), nil)
+	if err := mount.NewFilesystems(r).Format(ctx, d.Path, "ext4", nil, false); err != nil {
+		t.Fatal(err)
+	}
 	for _, use := range []string{"mounted", "other namespace", "bound", "held"} {
 		t.Run(use, func(t *testing.T) {
-			l := export(t, size, portal4).allow(guestInitiator, nil)
-			d := l.attachFor(a, l.target(portal4), nil)
 			dir := t.TempDir()
 			file := filepath.Join(t.TempDir(), "volume")
 			var undo func()
 			switch use {
 			case "mounted", "other namespace":
-				if err := f.Format(ctx, d.Path, "ext4", nil, false); err != nil {
-					t.Fatal(err)
-				}
 				if err := m.Mount(ctx, d.Path, dir, "ext4", nil, nil); err != nil {
 					t.Fatal(err)
 				}
@@ -306,8 +264,13 @@ func TestGuestDetachFlushes(t *testing.T) {
 		t.Error(err)
 	}
 	l.nothingLeft("detach")
-	b, err := os.ReadFile("/dev/zvol/" + l.zvol)
-	if err != nil || !bytes.Equal(b[1<<20:1<<20+len(text)], text) {
+	zvol, err := os.Open("/dev/zvol/" + l.zvol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer zvol.Close()
+	b := make([]byte, len(text))
+	if _, err := zvol.ReadAt(b, 1<<20); err != nil || !bytes.Equal(b, text) {
 		t.Errorf("what was written is not on the volume: %v", err)
 	}
 }
@@ -373,45 +336,10 @@ func TestGuestLostSessionIsReplaced(t *testing.T) {
 	t.Logf("replaced in %s", time.Since(begin).Round(time.Millisecond))
 }
 
-func TestGuestRescanSeesTheNewSize(t *testing.T) {
-	ctx := guestContext(t)
-	l := export(t, size, portal4).allow(guestInitiator, nil)
-	a := guestAttacher(io.Discard)
-	d := l.attachFor(a, l.target(portal4), nil)
-	machine.Sh(t, "zfs", "set", fmt.Sprintf("volsize=%d", 2*size), l.zvol)
-	if got := strings.TrimSpace(machine.Sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(size) {
-		t.Errorf("before the rescan: %s", got)
-	}
-	if err := a.Rescan(ctx, l.target(portal4)); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.TrimSpace(machine.Sh(t, "blockdev", "--getsize64", d.Path)); got != fmt.Sprint(2*size) {
-		t.Errorf("after the rescan: %s", got)
-	}
-}
-
-func TestGuestC26RoundsLeaveNothing(t *testing.T) {
-	ctx := guestContext(t)
-	a := guestAttacher(io.Discard)
-	l := export(t, size, portal4).allow(guestInitiator, nil)
-	for range 3 {
-		if _, err := a.Attach(ctx, l.target(portal4), nil); err != nil {
-			t.Fatal(err)
-		}
-		if out := machine.Sh(t, "iscsiadm", "-m", "node", "-T", l.iqn); strings.Contains(out, "node.startup = automatic") || !strings.Contains(out, "node.startup = manual") {
-			t.Errorf("the record: %s", out)
-		}
-		if err := a.Detach(ctx, l.target(portal4)); err != nil {
-			t.Fatal(err)
-		}
-		l.nothingLeft("a round")
-	}
-}
-
 func TestGuestManyAtOnce(t *testing.T) {
 	ctx := guestContext(t)
 	a := guestAttacher(io.Discard)
-	const n = 4
+	const n = 3
 	volumes := make([]lio, n)
 	for i := range volumes {
 		volumes[i] = export(t, size, portal4).allow(guestInitiator, nil)
