@@ -11,7 +11,7 @@ GO := hack/go
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: ## Build bin/tarn, one static binary
@@ -83,6 +83,14 @@ manifests: ## Kustomize and Helm make the same; Kubernetes, systemd and tarn tak
 	command -v systemd-analyze >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends systemd; }
 	CGO_ENABLED=0 $(GO) test -tags systemd -count 1 -run '^TestSystemdTakesTheUnits$$' ./test/docs
 	cd test/manifests && CGO_ENABLED=0 ../../$(GO) test -count 1 ./...
+
+.PHONY: k8s
+k8s: build ## Real Kubernetes: takes the manifests, and Tarn serves its claims in a virtual machine (the first run compiles it)
+	hack/k8s/run
+
+.PHONY: k8s-manifests
+k8s-manifests: ## The first part of k8s: a real API server takes every overlay and the chart, strictly
+	hack/k8s/run --manifests
 
 .PHONY: lint
 lint: ## Static checks; exceptions and their reasons stand in .golangci.yml

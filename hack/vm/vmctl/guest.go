@@ -126,6 +126,9 @@ func (g *guest) writeBoot() error {
 	if m := netPattern.FindStringSubmatch(g.net); m != nil {
 		address = "192.0.2." + m[2] + "/24"
 	}
+	if g.net == netHost {
+		address = "10.99.0.15/24"
+	}
 	hostname := g.name
 	if hostname == "" {
 		hostname = "guest"
@@ -186,6 +189,11 @@ func (g *guest) arguments(kvm bool) []string {
 		args = append(args,
 			"-netdev", fmt.Sprintf("dgram,id=net,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", local, remote),
 			"-device", "virtio-net-pci,netdev=net,romfile=,mac=52:54:00:00:00:0"+m[2])
+	}
+	if g.net == netHost {
+		args = append(args,
+			"-netdev", "user,id=net,ipv6=off,net=10.99.0.0/24,host=10.99.0.1,dns=10.99.0.3",
+			"-device", "virtio-net-pci,netdev=net,romfile=")
 	}
 	return args
 }

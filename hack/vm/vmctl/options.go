@@ -37,6 +37,9 @@ var (
 	netPattern  = regexp.MustCompile(`^(.+):([12])$`)
 )
 
+// netHost is the network of the guest and this machine, without any right on it.
+const netHost = "host"
+
 const defaultTimeout = 1800 * time.Second
 
 // flags walks over "--name value" and "--switch" up to "--" or the first other word.
@@ -94,8 +97,8 @@ func parseRun(args []string) (*options, error) {
 			return nil
 		},
 		"--net": func(v string) error {
-			if !netPattern.MatchString(v) {
-				return usage("--net %s: SOCKDIR:ID, with ID 1 or 2", v)
+			if v != netHost && !netPattern.MatchString(v) {
+				return usage("--net %s: SOCKDIR:ID, with ID 1 or 2, or host", v)
 			}
 			o.net = v
 			return nil

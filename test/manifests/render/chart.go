@@ -19,6 +19,9 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 )
 
+// Newest is the version of Kubernetes that has every field.
+const Newest = "v1.37.2"
+
 // Chart is the chart's folder.
 func Chart() string { return filepath.Join(Root(), "deploy/helm/tarn") }
 

@@ -11,9 +11,6 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 )
 
-// newest is the version of Kubernetes that has every field.
-const newest = "v1.37.2"
-
 // releases are the chart's examples, and the overlays that they are.
 var releases = []struct {
 	overlay    string
@@ -22,15 +19,15 @@ var releases = []struct {
 	values     []string // with the example's name as the release's
 	extra      map[string]any
 }{
-	{overlay: "combined", kubernetes: newest, values: []string{"combined"}},
+	{overlay: "combined", kubernetes: Newest, values: []string{"combined"}},
 	{overlay: "combined-1.29", kubernetes: "v1.29.0", values: []string{"combined"}},
-	{overlay: "split", kubernetes: newest, values: []string{"split-nfs", "split-iscsi"}},
-	{overlay: "appliance", kubernetes: newest, values: []string{"appliance"}},
-	{overlay: "combined", components: []string{"storage-capacity"}, kubernetes: newest, values: []string{"combined"},
+	{overlay: "split", kubernetes: Newest, values: []string{"split-nfs", "split-iscsi"}},
+	{overlay: "appliance", kubernetes: Newest, values: []string{"appliance"}},
+	{overlay: "combined", components: []string{"storage-capacity"}, kubernetes: Newest, values: []string{"combined"},
 		extra: map[string]any{"csiDriver": map[string]any{"storageCapacity": true}}},
-	{overlay: "combined", components: []string{"chap-secrets"}, kubernetes: newest, values: []string{"combined"},
+	{overlay: "combined", components: []string{"chap-secrets"}, kubernetes: Newest, values: []string{"combined"},
 		extra: map[string]any{"chap": map[string]any{"secretsNamespace": "tarn-chap"}}},
-	{overlay: "combined", components: []string{"node-key-on-host"}, kubernetes: newest, values: []string{"combined"},
+	{overlay: "combined", components: []string{"node-key-on-host"}, kubernetes: Newest, values: []string{"combined"},
 		extra: map[string]any{"chap": map[string]any{"nodeKeyOnHost": true}}},
 	{overlay: "combined", components: []string{"ephemeral"}, kubernetes: newest, values: []string{"combined"},
 		extra: map[string]any{"ephemeral": map[string]any{"pool": "tank"}}},
@@ -182,7 +179,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 	} {
 		values := read(t, "combined")
 		change(values)
-		if _, err := Template("tarn", values, newest); err == nil || !strings.Contains(err.Error(), part) {
+		if _, err := Template("tarn", values, Newest); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v", part, err)
 		}
 	}
@@ -191,7 +188,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 // A field is rendered from the version on that has it.
 func TestFieldsOfLaterVersions(t *testing.T) {
 	since := map[string]string{"nodeAllocatableUpdatePeriodSeconds": "v1.33.0", "preventPodSchedulingIfMissing": "v1.35.0", "VolumeAttributesClass": "v1.34.0"}
-	for _, version := range []string{"v1.29.0", "v1.32.9", "v1.33.0", "v1.33.5-gke.1", "v1.34.0", "v1.35.0-rc.1", "v1.35.0", newest} {
+	for _, version := range []string{"v1.29.0", "v1.32.9", "v1.33.0", "v1.33.5-gke.1", "v1.34.0", "v1.35.0-rc.1", "v1.35.0", Newest} {
 		values := read(t, "combined")
 		values["csiDriver"] = map[string]any{"preventPodSchedulingIfMissing": true, "nodeAllocatableUpdatePeriodSeconds": 60}
 		objects, err := Template("tarn", values, version)
