@@ -90,7 +90,7 @@ k8s: build ## Real Kubernetes: takes the manifests, and Tarn serves its claims i
 
 .PHONY: k8s-manifests
 k8s-manifests: ## The first part of k8s: a real API server takes every overlay and the chart, strictly
-	hack/k8s/run --manifests
+	hack/k8s/run manifests
 
 .PHONY: lint
 lint: ## Static checks; exceptions and their reasons stand in .golangci.yml

@@ -34,28 +34,20 @@ var podYAML string
 
 // claims lets claims live, from the first to the last day.
 func (c *cluster) claims(ctx context.Context) error {
-	for _, s := range []struct {
-		title string
-		do    func(context.Context) (string, error)
-	}{
-		{"claims of " + small + " are bound", c.claim},
-		{"pods write a file", c.write},
-		{"pods are deleted, volumes detached", c.deletePods},
-		{"pods made anew find the file", c.read},
-		{"snapshots are ready", c.snapshot},
-		{"pods made anew overwrite the file", c.overwrite},
-		{"claims from the snapshots are bound", c.restore},
-		{"pods find the file as it was", c.readRestored},
-		{"claims grow to " + large + " under their pods", c.expand},
-		{"attributes are changed", c.modify},
-		{"everything is deleted", c.deleteAll},
-		{"no object and no dataset is left", c.isEmpty},
-	} {
-		if err := c.step(ctx, s.title, s.do); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.acts(ctx,
+		act{"claims of " + small + " are bound", c.claim},
+		act{"pods write a file", c.write},
+		act{"pods are deleted, volumes detached", c.deletePods},
+		act{"pods made anew find the file", c.read},
+		act{"snapshots are ready", c.snapshot},
+		act{"pods made anew overwrite the file", c.overwrite},
+		act{"claims from the snapshots are bound", c.restore},
+		act{"pods find the file as it was", c.readRestored},
+		act{"claims grow to " + large + " under their pods", c.expand},
+		act{"attributes are changed", c.modify},
+		act{"everything is deleted", c.deleteAll},
+		act{"no object and no dataset is left", c.isEmpty},
+	)
 }
 
 // fill puts values into a template.

@@ -5,6 +5,15 @@ import (
 	"strings"
 )
 
+// startControlPlane starts what any cluster has, and nothing of a node.
+func (c *cluster) startControlPlane(ctx context.Context) error {
+	return c.acts(ctx,
+		act{"etcd and kube-apiserver", c.startServer},
+		act{"kube-controller-manager", c.startControllers},
+		act{"definitions of snapshots", c.defineSnapshots},
+	)
+}
+
 // startServer starts etcd and the API server.
 func (c *cluster) startServer(ctx context.Context) (string, error) {
 	if err := c.writeTokens(); err != nil {
@@ -90,4 +99,12 @@ func (c *cluster) startScheduler(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return "", c.daemon("snapshot-controller", c.program("snapshot-controller"), "--kubeconfig="+c.kubeconfig("snapshot-controller"), "--leader-election=false")
+}
+
+// defineSnapshots installs what the cluster has to have once, for all drivers.
+func (c *cluster) defineSnapshots(ctx context.Context) (string, error) {
+	if _, err := c.kubectl(ctx, "apply", "-f", c.program("crd")); err != nil {
+		return "", err
+	}
+	return "", c.wait(ctx, "condition=Established", "crd", "--all")
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -59,16 +60,11 @@ func (c *cluster) stop() {
 	c.daemons = nil
 }
 
-// environment is what children see: nothing of the caller's configuration. A
-// KUBECONFIG, for one, would go before the flags of the sidecars.
+// environment is what children see: the caller's, without its cluster. A KUBECONFIG
+// there would go before the flags of some of them.
 func (c *cluster) environment() []string {
-	env := []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH")}
-	for _, name := range []string{"TARN_CACHE", "XDG_CACHE_HOME"} {
-		if v := os.Getenv(name); v != "" {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
+	without := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") })
+	return append(without, "KUBECACHEDIR="+c.path("cache"))
 }
 
 // output runs a program to its end and returns what it printed.

@@ -14,20 +14,16 @@ const installed = deploy + "/overlays/combined"
 // servesClaims installs Tarn as docs/install.md says, lets claims live on it, and
 // removes it.
 func (c *cluster) servesClaims(ctx context.Context) error {
-	for _, s := range []struct {
-		title string
-		do    func(context.Context) (string, error)
-	}{
-		{"kube-scheduler, snapshot-controller", c.startScheduler},
-		{"kubectl apply -k " + installed, c.install},
-		{"keys for CHAP", c.makeKeys},
-		{"images of the sidecars and Tarn", c.writeImages},
-		{"containerd and kubelet in a virtual machine", c.startNode},
-		{"Tarn's pods are ready, the driver is registered", c.isReady},
-	} {
-		if err := c.step(ctx, s.title, s.do); err != nil {
-			return err
-		}
+	err := c.acts(ctx,
+		act{"kube-scheduler, snapshot-controller", c.startScheduler},
+		act{"kubectl apply -k " + installed, c.install},
+		act{"keys for CHAP", c.makeKeys},
+		act{"images of the sidecars and Tarn", c.writeImages},
+		act{"containerd and kubelet in a virtual machine", c.startNode},
+		act{"Tarn's pods are ready, the driver is registered", c.isReady},
+	)
+	if err != nil {
+		return err
 	}
 	if err := c.claims(ctx); err != nil {
 		return err

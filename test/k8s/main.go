@@ -20,16 +20,16 @@ import (
 )
 
 // limit bounds the whole run, also on an emulated processor under load.
-const limit = 40 * time.Minute
+const limit = 60 * time.Minute
 
 func main() {
-	manifests := flag.Bool("manifests", false, "only the manifests, without a node")
+	only := flag.String("only", "", "one part: manifests, which needs no node, or claims")
 	programs := flag.String("programs", "", "folder with Kubernetes' programs: hack/k8s/binaries")
 	built := flag.String("built", "", "folder with this project's programs; work in progress and logs are put there too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, limit)
-	err := show(ctx, *programs, *built, *manifests)
+	err := show(ctx, *programs, *built, *only)
 	cancel()
 	stop()
 	if err != nil {
@@ -38,15 +38,17 @@ func main() {
 	}
 }
 
-func show(ctx context.Context, programs, built string, manifests bool) (err error) {
+// show runs what is asked for. What a failure is understood by stays, in logs.
+func show(ctx context.Context, programs, built, only string) (err error) {
 	c := &cluster{programs: programs, built: built, dir: filepath.Join(built, "run"), start: time.Now()}
 	// What a run that was killed left behind.
 	if err := os.RemoveAll(c.dir); err != nil {
 		return err
 	}
+	parent := ctx // ends when we are told to
 	ctx, c.failed = context.WithCancelCause(ctx)
 	defer func() {
-		if err != nil {
+		if err != nil && parent.Err() == nil {
 			err = errors.Join(err, c.diagnose())
 			fmt.Fprintln(os.Stderr, "k8s: logs:", c.logs())
 		}
@@ -62,8 +64,16 @@ func show(ctx context.Context, programs, built string, manifests bool) (err erro
 	if out, err := exec.CommandContext(ctx, "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link set lo up: %w: %s", err, out)
 	}
-	if err := c.takesManifests(ctx); err != nil || manifests {
+	if err := c.startControlPlane(ctx); err != nil {
 		return err
+	}
+	if only != "claims" {
+		if err := c.takesManifests(ctx); err != nil {
+			return err
+		}
+	}
+	if only == "manifests" {
+		return nil
 	}
 	return c.servesClaims(ctx)
 }

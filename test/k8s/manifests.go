@@ -25,18 +25,8 @@ var charts = []struct {
 	{"appliance", []string{"appliance"}},
 }
 
-// takesManifests starts an API server that takes all manifests, each installed and
-// removed.
+// takesManifests lets the API server take all manifests, each installed and removed.
 func (c *cluster) takesManifests(ctx context.Context) error {
-	if err := c.step(ctx, "etcd and kube-apiserver", c.startServer); err != nil {
-		return err
-	}
-	if err := c.step(ctx, "kube-controller-manager", c.startControllers); err != nil {
-		return err
-	}
-	if err := c.step(ctx, "definitions of snapshots", c.defineSnapshots); err != nil {
-		return err
-	}
 	if err := c.step(ctx, "unknown fields are refused", c.isStrict); err != nil {
 		return err
 	}
@@ -79,14 +69,6 @@ func folders(dir string) (names []string, err error) {
 		}
 	}
 	return names, err
-}
-
-// defineSnapshots installs what the cluster has to have once, for all drivers.
-func (c *cluster) defineSnapshots(ctx context.Context) (string, error) {
-	if _, err := c.kubectl(ctx, "apply", "-f", c.program("crd")); err != nil {
-		return "", err
-	}
-	return "", c.wait(ctx, "condition=Established", "crd", "--all")
 }
 
 // isStrict makes sure that the API server does refuse: one of its own objects, and

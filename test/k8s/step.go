@@ -7,7 +7,23 @@ import (
 )
 
 // patience is how long one step may take: a minute at most on an idle machine.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
+
+// An act is one step and its title.
+type act struct {
+	title string
+	do    func(context.Context) (string, error)
+}
+
+// acts runs steps in turn, up to the first that fails.
+func (c *cluster) acts(ctx context.Context, list ...act) error {
+	for _, a := range list {
+		if err := c.step(ctx, a.title, a.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // step runs one step and prints a line about it: when it ended, how long it took,
 // what was found. A step that fails because a daemon has ended says so.
