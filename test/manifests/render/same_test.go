@@ -29,7 +29,7 @@ var releases = []struct {
 		extra: map[string]any{"chap": map[string]any{"secretsNamespace": "tarn-chap"}}},
 	{overlay: "combined", components: []string{"node-key-on-host"}, kubernetes: Newest, values: []string{"combined"},
 		extra: map[string]any{"chap": map[string]any{"nodeKeyOnHost": true}}},
-	{overlay: "combined", components: []string{"ephemeral"}, kubernetes: newest, values: []string{"combined"},
+	{overlay: "combined", components: []string{"ephemeral"}, kubernetes: Newest, values: []string{"combined"},
 		extra: map[string]any{"ephemeral": map[string]any{"pool": "tank"}}},
 }
 
