@@ -14,7 +14,7 @@ import (
 // and what is written past the old end is in the zvol. The next Ensure finds the
 // device as large as it is to be, and touches nothing.
 func TestGuestGrownZvolIsSeenAfterARescan(t *testing.T) {
-	_, i, v := exported(t, chapA)
+	_, i, v := exportedOn(t, guestHost(t), chapA)
 	l := newLogin(t, i.names(v.UUID).iqn, portal4, "a", &credentials)
 	d := l.mustStart(t)
 	session, err := l.session()
@@ -41,7 +41,9 @@ func TestGuestGrownZvolIsSeenAfterARescan(t *testing.T) {
 		t.Error("the last block of disk and zvol differ")
 	}
 	v.SizeBytes = 2 * zvolBytes
-	i.ensure(t, v)
+	if changes := i.changes(t, func() { i.ensure(t, v) }); len(changes) > 0 {
+		t.Errorf("a new size changed %v", changes)
+	}
 	if after, err := l.session(); err != nil || after != session || l.state() != "LOGGED_IN" {
 		t.Errorf("the session is %s (%s), it was %s: %v", after, l.state(), session, err)
 	}
