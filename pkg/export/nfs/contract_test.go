@@ -106,6 +106,20 @@ func (w *world) works(err error) {
 	}
 }
 
+// together calls for all volumes at once, which takes few exportfs.
+func (w *world) together(list []export.Volume, call func(export.Volume) error) {
+	w.Helper()
+	errs := make(chan error, len(list))
+	for _, v := range list {
+		go func() { errs <- call(v) }()
+	}
+	var all error
+	for range list {
+		all = errors.Join(all, <-errs)
+	}
+	w.works(all)
+}
+
 func (w *world) fails(err, kind error) {
 	w.Helper()
 	if err == nil || !errors.Is(err, kind) {

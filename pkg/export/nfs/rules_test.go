@@ -86,14 +86,20 @@ var exportRules = []rule{
 		equal(w, "files", w.files(), 0)
 	}},
 	{"odd paths", func(w *world) {
+		var list []export.Volume
 		for i, name := range []string{"blank in it", "hash#", "quote\"", "back\\slash", "(paren)", "comma,", "star*", "ümlaut", "a:b", "-o"} {
 			v := w.volume(fmt.Sprintf("%04d%s", i, uuidA[4:]), "192.0.2.1")
 			v.Source = filepath.Join(w.dir, name)
 			w.must(os.MkdirAll(v.Source, 0o755))
-			w.works(w.Ensure(w.Context(), v))
-			w.exportAll()
-			equal(w, "children after exportfs -ra for "+name, w.runner.children(func() { w.works(w.Ensure(w.Context(), v)) }), 0)
-			w.works(w.Remove(w.Context(), v.UUID))
+			list = append(list, v)
+		}
+		w.together(list, func(v export.Volume) error { return w.Ensure(w.Context(), v) })
+		w.exportAll()
+		for _, v := range list {
+			equal(w, "children after exportfs -ra for "+v.Source, w.runner.children(func() { w.works(w.Ensure(w.Context(), v)) }), 0)
+		}
+		w.together(list, func(v export.Volume) error { return w.Remove(w.Context(), v.UUID) })
+		for _, v := range list {
 			_, listed := w.status(v.UUID)
 			equal(w, "listed", listed, false)
 		}
