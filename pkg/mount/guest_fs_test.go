@@ -20,6 +20,9 @@ var fsTypes = []string{"ext4", "ext3", "xfs"}
 
 func TestGuestLifeOfAFilesystem(t *testing.T) {
 	for _, fsType := range fsTypes {
+		if fsType == "ext3" && testing.Short() {
+			continue // the tools of ext4
+		}
 		t.Run(fsType, func(t *testing.T) {
 			ctx := guestContext(t)
 			m, f := guestTools(t)
@@ -126,6 +129,7 @@ func TestGuestMinimumSizes(t *testing.T) {
 func TestGuestProbeSeesWhatIsNoFilesystem(t *testing.T) {
 	ctx := guestContext(t)
 	_, f := guestTools(t)
+	_, device := zvol(t, 64*mib)
 	for what, prepare := range map[string]func(device string){
 		"LVM2_member": func(d string) {
 			machine.Sh(t, "pvcreate", "--yes", "--devices", realPath(t, d), realPath(t, d))
@@ -138,7 +142,6 @@ func TestGuestProbeSeesWhatIsNoFilesystem(t *testing.T) {
 		"unknown data": func(d string) { put(t, d, "something", 512) },
 		"swap":         func(d string) { machine.Sh(t, "mkswap", d) },
 	} {
-		_, device := zvol(t, 64*mib)
 		prepare(device)
 		c, err := f.Probe(ctx, device)
 		if err != nil || c.Blank || c.FSType != "" || !strings.Contains(c.What, what) {
@@ -233,7 +236,7 @@ func TestGuestCheck(t *testing.T) {
 	ctx := guestContext(t)
 	m, f := guestTools(t)
 	t.Run("journal to replay", func(t *testing.T) {
-		_, device := zvol(t, 64*mib)
+		_, device := zvol(t, 16*mib)
 		if err := f.Format(ctx, device, "ext4", nil, false); err != nil {
 			t.Fatal(err)
 		}
@@ -285,39 +288,6 @@ func TestGuestCheck(t *testing.T) {
 	})
 }
 
-func TestGuestC40CloneOfXFSNeedsNouuid(t *testing.T) {
-	ctx := guestContext(t)
-	m, f := guestTools(t)
-	name, device := zvol(t, 320*mib)
-	if err := f.Format(ctx, device, "xfs", nil, false); err != nil {
-		t.Fatal(err)
-	}
-	a, b := mountpoint(t, m), mountpoint(t, m)
-	if err := m.Mount(ctx, device, a, "xfs", nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	write(t, a+"/keep.txt", "kept")
-	machine.Sh(t, "sync", "-f", a)
-	machine.Sh(t, "zfs", "snapshot", name+"@s")
-	machine.Sh(t, "zfs", "clone", "-o", "volmode=dev", name+"@s", name+"-clone")
-	clone := device + "-clone"
-	t.Cleanup(func() {
-		_ = m.Unmount(ctx, b)
-		machine.Eventually(t, "destroying the clone", func() bool { return exec.Command("zfs", "destroy", name+"-clone").Run() == nil })
-		machine.Sh(t, "zfs", "destroy", name+"@s")
-	})
-	machine.Eventually(t, clone, func() bool { _, _, ok := deviceNumber(clone); return ok })
-	if err := m.Mount(ctx, clone, b, "xfs", nil, nil); !errors.Is(err, fault.Precondition) {
-		t.Errorf("two XFS with one UUID: %v", err)
-	}
-	if err := m.Mount(ctx, clone, b, "xfs", []string{"nouuid"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if got := read(t, b+"/keep.txt"); got != "kept" {
-		t.Errorf("keep.txt holds %q", got)
-	}
-}
-
 // A process that waits for a disk cannot be killed; the call lasts as long as
 // the process, and then says that the deadline had passed.
 func TestGuestHungDiskEndsWithTheDeadlineError(t *testing.T) {
@@ -326,9 +296,9 @@ func TestGuestHungDiskEndsWithTheDeadlineError(t *testing.T) {
 	_, device := zvol(t, 64*mib)
 	d := newDM(t, fmt.Sprintf("0 %d linear %s 0", 64*mib/512, device))
 	machine.Sh(t, "dmsetup", "suspend", "--noflush", "--nolockfs", d.name)
-	timer := time.AfterFunc(5*time.Second, func() { _ = exec.Command("dmsetup", "resume", d.name).Run() })
+	timer := time.AfterFunc(3*time.Second, func() { _ = exec.Command("dmsetup", "resume", d.name).Run() })
 	defer timer.Stop()
-	short, cancel := context.WithTimeout(ctx, 2*time.Second)
+	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	begin := time.Now()
 	_, err := f.Probe(short, d.device)
@@ -336,7 +306,7 @@ func TestGuestHungDiskEndsWithTheDeadlineError(t *testing.T) {
 	if err == nil || !contextError(err) {
 		t.Errorf("Probe: %v", err)
 	}
-	t.Logf("the deadline was 2 s, the disk came back at 5 s, Probe returned after %s", took)
+	t.Logf("the deadline was 1 s, the disk came back at 3 s, Probe returned after %s", took)
 	if took > 20*time.Second {
 		t.Errorf("took %s", took)
 	}
