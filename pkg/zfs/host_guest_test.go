@@ -235,7 +235,7 @@ func TestGuestCopyThatIsCutOffAnywhere(t *testing.T) {
 	w.snap("v@s")
 	spec := zfs.Spec{Name: w.at("c"), Properties: settings("tarn:name=c", "refquota=104857600")}
 	cut := 0
-	for pause := 10 * time.Millisecond; ; pause = pause * 3 / 2 {
+	for pause := 10 * time.Millisecond; ; pause *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), pause)
 		err := w.Copy(ctx, w.at("v@s"), spec)
 		cancel()
