@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
 	"github.com/tarn-csi/tarn/test/machine"
@@ -161,45 +160,4 @@ func TestC34AfterAnOutageWithoutRecords(t *testing.T) {
 	v.nodePublish()
 	write(t, v.data(), "written again")
 	v.down()
-}
-
-// A clone of an XFS volume is mounted beside its source, whichever comes first.
-func TestC40AnXFSCloneBesideItsSource(t *testing.T) {
-	create := func(name string, source *csi.VolumeContentSource) *vol {
-		t.Helper()
-		r := creation(name, "iscsi", 320*mib, asFilesystem("xfs"))
-		r.VolumeContentSource = source
-		return newVol(t, newAPI(), r)
-	}
-	a := create("c40-a", nil)
-	a.up()
-	write(t, a.data(), "of A")
-	snapshot := must[*csi.CreateSnapshotResponse](t, "CreateSnapshot")(a.p.CreateSnapshot(soon(t),
-		&csi.CreateSnapshotRequest{Name: "c40", SourceVolumeId: a.id})).GetSnapshot().GetSnapshotId()
-	b := create("c40-b", fromSnapshot(snapshot))
-	b.up()
-	wantText(t, b.data(), "of A")
-	write(t, b.data(), "of B")
-	wantText(t, a.data(), "of A")
-
-	a.nodeUnpublish()
-	a.unstage()
-	b.nodeUnpublish()
-	b.unstage()
-	b.stage() // the clone first, and for reading
-	r := b.nodePublishRequest()
-	r.Readonly = true
-	must[*csi.NodePublishVolumeResponse](t, "readonly")(b.p.NodePublishVolume(soon(t), r))
-	a.stage()
-	a.nodePublish()
-	wantText(t, b.data(), "of B")
-	wantText(t, a.data(), "of A")
-	if err := os.WriteFile(b.data(), nil, 0o600); err == nil {
-		t.Error("a readonly volume takes a write")
-	}
-	write(t, a.data(), "to A")
-	a.down()
-	wantText(t, b.data(), "of B")
-	b.down()
-	must[*csi.DeleteSnapshotResponse](t, "DeleteSnapshot")(newAPI().DeleteSnapshot(soon(t), &csi.DeleteSnapshotRequest{SnapshotId: snapshot}))
 }

@@ -65,7 +65,7 @@ func TestC26ShortLivedVolumesLeaveNoNodeRecord(t *testing.T) {
 	source := newBlock(t, newAPI(), "c26")
 	snapshot := must[*csi.CreateSnapshotResponse](t, "CreateSnapshot")(source.p.CreateSnapshot(soon(t),
 		&csi.CreateSnapshotRequest{Name: "c26", SourceVolumeId: source.id})).GetSnapshot().GetSnapshotId()
-	for range 3 {
+	for range 2 {
 		r := creation("c26-restored", "iscsi", 64*mib, asBlock())
 		r.VolumeContentSource = fromSnapshot(snapshot)
 		v := newVol(t, newAPI(), r)

@@ -167,11 +167,11 @@ func TestC35AMountFromADeadServerEnds(t *testing.T) {
 	dead.info["server"] = "127.0.0.3" // the same server, at an address that can be silenced
 	tools := mountTools(t)
 	speak := machine.Silence(t, "127.0.0.3")
-	for k := range 3 {
+	for k := range 2 {
 		var err error
 		var begin time.Time
 		eventually(t, "the call before has ended", time.Minute, func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 			defer cancel()
 			begin = time.Now()
 			_, err = dead.p.NodeStageVolume(ctx, dead.stageRequest())

@@ -218,8 +218,10 @@ func TestC04LongNamesAreBounded(t *testing.T) {
 		for _, path := range []string{v.staging(), filepath.Dir(v.target())} {
 			step(t, os.MkdirAll(path, 0o755))
 		}
-		v.stage()
-		v.unstage()
+		if k == 1 { // the longest
+			v.stage()
+			v.unstage()
+		}
 		v.unpublish()
 		v.remove()
 		seen = append(seen, first)
