@@ -197,9 +197,9 @@ func (c *cluster) isEmpty(ctx context.Context) (string, error) {
 	}
 	for _, look := range [][]string{
 		{"find", "/etc/exports.d", "-type", "f"},
-		{"find", "/sys/kernel/config/target/core", "-mindepth", "2", "-maxdepth", "2", "-type", "d"},
+		{"find", "/sys/kernel/config/target", "-mindepth", "2", "-maxdepth", "2", "(", "-name", "iqn.*", "-o", "-name", "iblock_*", ")"},
 		{"find", "/sys/class/iscsi_session", "-mindepth", "1"},
-		{"findmnt", "-rn", "-o", "TARGET", "-t", "nfs4,ext4", "--list", "/var/lib/kubelet"},
+		{"awk", "/kubernetes.io~csi/ { print $2 }", "/proc/mounts"},
 	} {
 		left, err := c.onNode(ctx, look...)
 		if err == nil && left != "" {
