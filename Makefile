@@ -83,6 +83,7 @@ manifests: ## Kustomize and Helm make the same; Kubernetes, systemd and tarn tak
 	command -v systemd-analyze >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends systemd; }
 	CGO_ENABLED=0 $(GO) test -tags systemd -count 1 -run '^TestSystemdTakesTheUnits$$' ./test/docs
 	cd test/manifests && CGO_ENABLED=0 ../../$(GO) test -count 1 ./...
+	cd test/k8s && CGO_ENABLED=0 ../../$(GO) test ./...
 
 .PHONY: k8s
 k8s: build ## Real Kubernetes: takes the manifests, and Tarn serves its claims in a virtual machine (the first run compiles it)
