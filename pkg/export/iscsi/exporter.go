@@ -145,6 +145,11 @@ func (e *Exporter) Ensure(ctx context.Context, v export.Volume) error {
 	}
 	err = e.withDevice(ctx, w.source, w.sizeBytes, func(d Device) error {
 		w.device = d
+		// What is as it should be needs no turn to write: most of a round is that.
+		list, err := e.tree(ctx).differences(w)
+		if ctx.Err() == nil && (err != nil || len(list) == 0) {
+			return err
+		}
 		return e.change(ctx, func(t tree) error {
 			if err := t.apply(w); err != nil {
 				return err

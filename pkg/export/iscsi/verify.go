@@ -43,13 +43,25 @@ func (s state) faults(n names) []string {
 
 // verify reads the target back and compares it with all that is wanted.
 func (t tree) verify(w wanted) error {
+	list, err := t.differences(w)
+	if err == nil && len(list) > 0 {
+		err = fault.New(fault.Unavailable, "target %s was changed by somebody else meanwhile (%s): repeat the call", w.iqn, strings.Join(list, ", "))
+	}
+	return err
+}
+
+// differences says in what the target is not all that is wanted, and no more.
+func (t tree) differences(w wanted) ([]string, error) {
 	s, err := t.state(w.names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list := s.faults(w.names)
 	if !s.backstore.serves(w) {
 		list = append(list, "the backstore has not the volume's device")
+	}
+	if s.backstore.udevPath != w.source {
+		list = append(list, "the backstore names another path")
 	}
 	if s.attrib["authentication"] != w.authentication {
 		list = append(list, "authentication is not "+w.authentication)
@@ -61,10 +73,7 @@ func (t tree) verify(w wanted) error {
 	if !slices.Equal(found, slices.SortedFunc(slices.Values(w.acls), aclState.compare)) {
 		list = append(list, "the ACLs differ")
 	}
-	if len(list) > 0 {
-		return fault.New(fault.Unavailable, "target %s was changed by somebody else meanwhile (%s): repeat the call", w.iqn, strings.Join(list, ", "))
-	}
-	return nil
+	return list, nil
 }
 
 func (a aclState) compare(b aclState) int { return strings.Compare(a.initiator, b.initiator) }
