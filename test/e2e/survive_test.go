@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,6 +91,8 @@ func TestDaemonRestartWithVolumesInUse(t *testing.T) {
 	if out, err := exec.Command("exportfs", "-ua").CombinedOutput(); err != nil {
 		t.Fatalf("exportfs: %v: %s", err, out)
 	}
+	defer func(args []string) { host.Daemon.Args = args }(host.Daemon.Args)
+	host.Daemon.Args = append(slices.Clone(host.Daemon.Args), "--http-address", pagesAt)
 	if err := host.Daemon.Start(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +115,7 @@ func TestDaemonRestartWithVolumesInUse(t *testing.T) {
 	if b, err := os.ReadFile(nfs.data()); err != nil || string(b) != "before and after" {
 		t.Errorf("the file holds %q, %v", b, err)
 	}
+	seenFromOutside(t, nfs, block)
 	nfs.down()
 	block.down()
 }
