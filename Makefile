@@ -44,7 +44,7 @@ unit-steps:
 	CGO_ENABLED=0 $(GO) test -tags faults ./pkg/step ./test/faults/steps
 
 .PHONY: guest
-guest: build ## Tests on real ZFS, NFS and iSCSI, in one virtual machine: each package's contract, and the built daemon
+guest: build ## Tests on real ZFS, NFS and iSCSI, in virtual machines: each package's contract, and the built daemon
 	hack/guest-tests
 
 .PHONY: machines

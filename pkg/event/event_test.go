@@ -332,11 +332,11 @@ func TestForbiddenIsTheEnd(t *testing.T) {
 	}
 }
 
-// A namespace that takes none, by its quota or because it is being deleted, keeps
-// none from the others.
+// A namespace that takes none, by its quota, because it is being deleted or gone, or
+// since it takes no such object, keeps none from the others.
 func TestANamespaceMayRefuse(t *testing.T) {
 	w := newWorld(t)
-	for i, namespace := range []string{"full", "going", "well"} {
+	for i, namespace := range []string{"full", "going", "gone", "strict", "well"} {
 		w.bind(fmt.Sprintf("tank/pvc-%d", i), namespace, "data")
 		w.add(fmt.Sprintf("pvc-%d", i), closed)
 	}
@@ -346,6 +346,10 @@ func TestANamespaceMayRefuse(t *testing.T) {
 			return http.StatusForbidden, `{"message":"exceeded quota"}`
 		case strings.Contains(r.URL.Path, "/going/"):
 			return http.StatusForbidden, `{"message":"it is being terminated","details":{"causes":[{"reason":"NamespaceTerminating"}]}}`
+		case strings.Contains(r.URL.Path, "/gone/"):
+			return http.StatusNotFound, `{"message":"namespaces \"gone\" not found"}`
+		case strings.Contains(r.URL.Path, "/strict/"):
+			return http.StatusUnprocessableEntity, `{"message":"it is invalid"}`
 		}
 		return 0, ""
 	}
@@ -356,8 +360,12 @@ func TestANamespaceMayRefuse(t *testing.T) {
 		}
 	}
 	w.want(t, "PersistentVolumeClaim well/data NotExported x3")
-	if list := entries(w.log); len(list) != 1 || !strings.Contains(list[0], "exceeded quota") {
-		t.Errorf("the log has %q", list)
+	list := entries(w.log)
+	for i, part := range []string{"exceeded quota", "not found", "it is invalid"} {
+		if len(list) != 3 || !strings.Contains(list[i], part) {
+			t.Errorf("the log has %q", list)
+			break
+		}
 	}
 }
 

@@ -94,11 +94,19 @@ func (t *Teller) object(ctx context.Context, v volume.Entry) (Reference, bool, e
 }
 
 // refused judges an error of a request. One that is of a namespace, such as its
-// quota, must not keep the others from their events: that is logged, and no error.
-// What this account may not do anywhere is errForbidden.
+// quota or that it is not there, or of one event must not keep the others from
+// theirs: that is logged, and no error. What this account may not do anywhere is
+// errForbidden.
 func (t *Teller) refused(ctx context.Context, err error, verb, resource, namespace string) error {
 	var refusal *kube.Error
-	if !errors.As(err, &refusal) || refusal.Code != http.StatusForbidden {
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	if verb == "create" && slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity}, refusal.Code) {
+		t.shut(namespace, refusal)
+		return nil
+	}
+	if refusal.Code != http.StatusForbidden {
 		return err
 	}
 	if slices.Contains(refusal.Causes, terminating) {
@@ -119,9 +127,15 @@ func (t *Teller) refused(ctx context.Context, err error, verb, resource, namespa
 	if !review.Status.Allowed {
 		return fmt.Errorf("%w: this service account may not %s %s: give it the role that deploy/ has, or set `events: false`: %v", errForbidden, verb, resource, refusal)
 	}
-	if !t.closed[namespace] {
-		t.closed[namespace] = true
-		t.cfg.Log.WithError(refusal).WithField("namespace", namespace).Warn("an event is refused there")
-	}
+	t.shut(namespace, refusal)
 	return nil
+}
+
+// shut logs once that a namespace takes no event.
+func (t *Teller) shut(namespace string, refusal error) {
+	if t.closed[namespace] {
+		return
+	}
+	t.closed[namespace] = true
+	t.cfg.Log.WithError(refusal).WithField("namespace", namespace).Warn("an event is refused there")
 }

@@ -15,6 +15,9 @@ import (
 
 const storageAddress, nodeAddress = "192.0.2.1", "192.0.2.2"
 
+// outage is how long the node's disks wait for the storage host.
+const outage = 10 * time.Minute
+
 // persistent is the part of a storage host that keeps /etc and /var over a boot.
 const persistent = `
 mkdir -p /persist
@@ -82,7 +85,7 @@ func newPair(t *testing.T) *pair {
 	key := p.storage.sh("bin/tarn key node-1")
 	p.node.sh("hack/vm/services start iscsi; modprobe nfs; mkdir -p /var/lib/tarn; umask 077; echo " + key + " >/var/lib/tarn/node.key; ping -c 1 -W 10 " + storageAddress)
 	p.node.start("bin/tarn", "serve", "--mode", "node", "--node-name", "node-1", "--address", storageAddress, "--log-level", "debug",
-		"--iscsi-outage", "10m") // longer than a boot takes where there is much else to do
+		"--iscsi-outage", outage.String()) // longer than a boot takes where there is much else to do
 	if id := field(t, p.node.call("csi.v0.Node/NodeGetId", "{}"), "node_id"); id != p.nodeID {
 		t.Fatalf("the node says it is %s, want %s", id, p.nodeID)
 	}

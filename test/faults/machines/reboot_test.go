@@ -2,6 +2,8 @@
 
 package machines
 
+import "fmt"
+
 // A storage host is rebooted while a node writes: without any call the exports
 // come back as they were, and the node's open files go on.
 func (p *pair) reboot() {
@@ -11,6 +13,9 @@ func (p *pair) reboot() {
 		p.work(v)
 	}
 	p.progress(volumes...)
+	if held := p.node.sh("cat /sys/class/iscsi_session/session*/recovery_tmo"); held != fmt.Sprint(outage.Seconds()) {
+		p.t.Errorf("the node's disk waits for %s s, want %s", held, outage)
+	}
 	before := p.exportsOf(volumes...)
 
 	p.storage.stop() // with everything published
