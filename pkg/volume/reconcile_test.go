@@ -3,6 +3,7 @@ package volume_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tarn-csi/tarn/pkg/volume"
@@ -100,10 +101,18 @@ func TestReconcileGoesOn(t *testing.T) {
 // goes no further until the returned function is called, which ends with it.
 func (e *env) reconciling() (goOn func()) {
 	e.t.Helper()
+	return e.reconcilingAt(func(cfg *volume.Config, entered chan struct{}, gate <-chan struct{}) {
+		cfg.ZFS = &gated{ZFS: cfg.ZFS, verb: "children", gate: gate, entered: entered}
+	})
+}
+
+// reconcilingAt is reconciling where set puts the gate somewhere else.
+func (e *env) reconcilingAt(set func(cfg *volume.Config, entered chan struct{}, gate <-chan struct{})) (goOn func()) {
+	e.t.Helper()
 	must(e.t, e.Close())
 	entered, gate := make(chan struct{}, 64), make(chan struct{})
 	cfg := e.cfg
-	cfg.ZFS = &gated{ZFS: e.cfg.ZFS, verb: "children", gate: gate, entered: entered}
+	set(&cfg, entered, gate)
 	cfg.Exporters = e.Exporters(storage.Quiet())
 	s, err := volume.New(cfg)
 	must(e.t, err)
@@ -114,6 +123,38 @@ func (e *env) reconciling() (goOn func()) {
 	return func() {
 		close(gate)
 		must(e.t, <-result)
+	}
+}
+
+// oldTable is a host whose first answer about mounts comes late.
+type oldTable struct {
+	volume.Host
+	once sync.Once
+	wait func()
+}
+
+func (o *oldTable) Mounts(ctx context.Context) (map[string]string, error) {
+	table, err := o.Host.Mounts(ctx)
+	o.once.Do(o.wait)
+	return table, err
+}
+
+// So does the table of mounts get old: of a volume on which a call has worked, it
+// is read again.
+func TestMountsOfAReconcileAreOld(t *testing.T) {
+	e := newEnv(t)
+	v := e.create(request("v", "nfs"))
+	e.publish(to(v, nodeA))
+	goOn := e.reconcilingAt(func(cfg *volume.Config, entered chan struct{}, gate <-chan struct{}) {
+		cfg.Host = &oldTable{Host: cfg.Host, wait: func() { entered <- struct{}{}; <-gate }}
+	})
+	must(t, e.Unpublish(t.Context(), v.ID, nodeA))
+	e.publish(to(v, nodeA))
+	e.lose()
+	goOn()
+	e.wantOpened("v 192.0.2.21 rw")
+	if _, mounted, err := e.Pool.MountedAt(t.Context(), parent+"/v"); err != nil || !mounted {
+		t.Errorf("mounted: %t, %v", mounted, err)
 	}
 }
 
