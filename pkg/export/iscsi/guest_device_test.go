@@ -36,7 +36,7 @@ func TestGuestC13FreshZvols(t *testing.T) {
 		}
 		i.ensure(t, v)
 		i.remove(t, v)
-		sh(t, "zfs", "destroy", zvolName(v.Source))
+		destroy(t, v.Source)
 	}
 	t.Logf("%d of %d links were not there yet", late, count)
 }
@@ -63,7 +63,7 @@ func TestGuestC13LinkIsHeldBack(t *testing.T) {
 	go func() { done <- i.Ensure(t.Context(), v) }()
 	select {
 	case err := <-done:
-		t.Errorf("Ensure did not wait: %v", err)
+		t.Fatalf("Ensure did not wait: %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
 	release()
@@ -159,7 +159,7 @@ func TestGuestC13NameUsedAgain(t *testing.T) {
 		v := grants(volumeOn(path, k), chapA)
 		i.ensure(t, v)
 		i.remove(t, v)
-		sh(t, "zfs", "destroy", zvolName(path))
+		destroy(t, path)
 		sh(t, "zfs", "create", "-s", "-V", fmt.Sprint(zvolBytes), "-o", "volmode=dev", zvolName(path))
 	}
 }

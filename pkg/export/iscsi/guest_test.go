@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tarn-csi/tarn/pkg/export/configfs"
 )
@@ -117,6 +118,22 @@ func newZvol(t *testing.T) string {
 
 // zvolName is the dataset of a zvol's device path.
 func zvolName(path string) string { return strings.TrimPrefix(path, zvolDir) }
+
+// destroy takes away the zvol of a device path, which udev may be reading.
+func destroy(t *testing.T, path string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		out, err := command("zfs", "destroy", zvolName(path))
+		if err == nil {
+			return
+		}
+		if !strings.Contains(out, "dataset is busy") || time.Now().After(deadline) {
+			t.Fatalf("%v: %s", err, out)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
 
 func command(argv ...string) (string, error) {
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
