@@ -66,7 +66,7 @@ long: build ## The guest tests in full: 500 random steps, 2,000 volumes, every p
 .PHONY: bench
 bench: build ## The RPCs of the storage host beside bare commands, in a virtual machine: build/bench.json (long)
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/bench ./test/bench
-	hack/vm/run --memory 8192 --disk 8G --timeout 10800 -- bin/bench # thousands of mounted filesystems take memory
+	hack/vm/run --cached --memory 8192 --disk 8G --timeout 10800 -- bin/bench # thousands of mounted filesystems take memory
 
 .PHONY: screenshot
 screenshot: ## The status page in a headless Chromium: build/screenshots

@@ -111,8 +111,11 @@ func guestWorld(t *testing.T) *world {
 	t.Cleanup(func() {
 		retryBusy(t, func() error {
 			err := command("zfs", "destroy", "-R", w.parent)
+			if err == nil {
+				return nil
+			}
 			// It may be gone in spite of a destroy that met a busy device.
-			if _, listErr := output("zfs", "list", w.parent); err != nil && listErr != nil && strings.Contains(listErr.Error(), "dataset does not exist") {
+			if _, listErr := output("zfs", "list", w.parent); listErr != nil && strings.Contains(listErr.Error(), "dataset does not exist") {
 				return nil
 			}
 			return err
@@ -137,7 +140,14 @@ func retryBusy(t *testing.T, call func() error) {
 	}
 }
 
-func TestContractGuest(t *testing.T) { runRules(t, guestWorld) }
+// Every third rule in a short run: they change with the fake, and OpenZFS does not.
+func TestContractGuest(t *testing.T) {
+	every := 1
+	if testing.Short() {
+		every = 3
+	}
+	runRules(t, every, guestWorld)
+}
 
 // guestAdmin is the administrator of the guest's pool.
 type guestAdmin struct{ t *testing.T }

@@ -32,7 +32,7 @@ func TestSanityV1(t *testing.T) {
 			Skips:   sanityv1.NeverRun,
 		}
 		if k.protocol() == "iscsi" && k.fsType != "ext4" && testing.Short() {
-			kind.Only, kind.Why = "Node Service", "the storage host makes no difference between what is on a zvol: see ext4"
+			kind.Only, kind.Why = "Node Service should", "the storage host makes no difference between what is on a zvol: see ext4"
 		}
 		list = append(list, kind)
 	}

@@ -34,7 +34,7 @@ func TestStorm(t *testing.T) {
 		Volumes:    500, Callers: 64, Calls: 4000, Patience: 10 * time.Minute, Seed: seed,
 	}
 	if testing.Short() {
-		w.Volumes, w.Callers, w.Calls = 16, 8, 64
+		w.Volumes, w.Callers, w.Calls = 8, 8, 32
 	}
 	t.Logf("repeat with TARN_SEED=%d", w.Seed)
 	s := storm.New(w)
@@ -167,7 +167,7 @@ func goroutines(t *testing.T, d *harness.Daemon) int {
 func TestSoak(t *testing.T) {
 	cycles, warm := 2000, 200
 	if testing.Short() {
-		cycles, warm = 8, 4
+		cycles, warm = 4, 2
 	}
 	d := ownDaemon(t, "soak")
 	live := func(cycles int) holdings {

@@ -133,10 +133,15 @@ func (g *guest) writeBoot() error {
 	if hostname == "" {
 		hostname = "guest"
 	}
+	// With mmap a program's pages are read again each time it starts, and its code translated again.
+	cache := "mmap"
+	if g.cached {
+		cache = "loose"
+	}
 	config := ""
 	for _, kv := range [][2]string{
 		{"TARN_TREE", g.tree}, {"TARN_HOSTNAME", hostname}, {"TARN_ADDRESS", address},
-		{"TARN_SHARES", strings.Join(shares, " ")}, {"TARN_SERVICES", g.services},
+		{"TARN_SHARES", strings.Join(shares, " ")}, {"TARN_SERVICES", g.services}, {"TARN_9P_CACHE", cache},
 	} {
 		config += kv[0] + "=" + shellQuote(kv[1]) + "\n"
 	}

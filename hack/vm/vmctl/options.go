@@ -22,6 +22,7 @@ type options struct {
 	net      string
 	services string
 	tty      bool
+	cached   bool
 	command  []string
 }
 
@@ -81,6 +82,7 @@ func parseRun(args []string) (*options, error) {
 		"--daemon":      func() { o.daemon = true },
 		"--no-services": func() { o.services = "" },
 		"--tty":         func() { o.tty = true },
+		"--cached":      func() { o.cached = true },
 	}
 	values := map[string]func(string) error{
 		"--share":   o.addShare,

@@ -61,7 +61,7 @@ func (g *guest) boot() {
 func (g *guest) tryBoot() error {
 	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 	defer cancel()
-	args := append([]string{"--name", g.name, "--daemon", "--no-services", "--timeout", "2400"}, g.flags...)
+	args := append([]string{"--name", g.name, "--cached", "--cpus", "1", "--daemon", "--no-services", "--timeout", "2400"}, g.flags...)
 	c := exec.CommandContext(ctx, g.script("run"), args...)
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("boot %s: %w\n%s", g.name, err, out)
