@@ -271,6 +271,7 @@ func (a guestAdmin) Write(name string, n int64) error {
 
 func (a guestAdmin) WriteLast(name string) error { return a.writeAt(name, []byte{1}, -1, io.SeekEnd) }
 
+// writeAt is seen in what the zvol uses when it returns: udev may have it open, so that closing it writes nothing.
 func (a guestAdmin) writeAt(name string, data []byte, offset int64, whence int) error {
 	f, err := a.device(name, os.O_RDWR)
 	if err != nil {
@@ -280,7 +281,7 @@ func (a guestAdmin) writeAt(name string, data []byte, offset int64, whence int) 
 	if err == nil {
 		_, err = f.Write(data)
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.Sync(), f.Close(), command("zpool", "sync", guestPool))
 }
 
 func (a guestAdmin) HoldOpen(name string) (func(), error) {
