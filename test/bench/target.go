@@ -58,7 +58,7 @@ func (b *bare) targetUp(ctx context.Context, i int) error {
 		func() error {
 			return write(b.backstore(i)+"/wwn/vpd_unit_serial", fmt.Sprintf("%08x%024x", i, len(b.prefix)))
 		},
-		func() error { return write(b.backstore(i)+"/enable", "1") },
+		func() error { return b.enable(ctx, i) },
 		func() error { return write(b.backstore(i)+"/attrib/emulate_tpu", "1") },
 		func() error { return os.MkdirAll(tpg, 0o755) },
 		func() error { return write(tpg+"/attrib/generate_node_acls", "0") },
@@ -79,6 +79,18 @@ func (b *bare) targetUp(ctx context.Context, i int) error {
 		}
 	}
 	return nil
+}
+
+// enable tries again what the kernel could not open while other zfs commands ran:
+// it says ERESTARTSYS, as the driver has it too.
+func (b *bare) enable(ctx context.Context, i int) error {
+	return whileBusy(ctx, func() error {
+		err := write(b.backstore(i)+"/enable", "1")
+		if errors.Is(err, unix.Errno(512)) {
+			err = errors.Join(err, unix.EBUSY)
+		}
+		return err
+	})
 }
 
 func (b *bare) targetDown(i int) error {
