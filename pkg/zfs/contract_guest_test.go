@@ -140,14 +140,7 @@ func retryBusy(t *testing.T, call func() error) {
 	}
 }
 
-// Every third rule in a short run: they change with the fake, and OpenZFS does not.
-func TestContractGuest(t *testing.T) {
-	every := 1
-	if testing.Short() {
-		every = 3
-	}
-	runRules(t, every, guestWorld)
-}
+func TestContractGuest(t *testing.T) { runRules(t, guestWorld) }
 
 // guestAdmin is the administrator of the guest's pool.
 type guestAdmin struct{ t *testing.T }

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tarn-csi/tarn/pkg/export/configfs"
+	"github.com/tarn-csi/tarn/test/machine"
 )
 
 // The tests of this file change the machine's pools, targets and sessions, so
@@ -122,17 +122,7 @@ func zvolName(path string) string { return strings.TrimPrefix(path, zvolDir) }
 // destroy takes away the zvol of a device path, which udev may be reading.
 func destroy(t *testing.T, path string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		out, err := command("zfs", "destroy", zvolName(path))
-		if err == nil {
-			return
-		}
-		if !strings.Contains(out, "dataset is busy") || time.Now().After(deadline) {
-			t.Fatalf("%v: %s", err, out)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	machine.Eventually(t, "the end of "+path, func() bool { return machine.Run("zfs", "destroy", zvolName(path)) == nil })
 }
 
 func command(argv ...string) (string, error) {
