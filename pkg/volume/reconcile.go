@@ -39,9 +39,11 @@ const (
 	// over, before the round goes on without it.
 	reconcileGrace = 2 * time.Second
 	// reconcileWorkers is how many volumes of a pool are worked on at once, so that
-	// one that waits does not delay the others, and that many which need the one
-	// exportfs of a second share it.
+	// one that waits does not delay the others.
 	reconcileWorkers = 64
+	// reconcileShared is how many more may wait for the one exportfs of a second,
+	// which does the work of all of them.
+	reconcileShared = 1024
 	// pulseGrace is what a step of a round may take beyond the longest command in
 	// it, a listing: it reads files of the kernel's.
 	pulseGrace = time.Minute
@@ -203,19 +205,30 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, round *round) ([]*
 		return nil, s.slow(ctx, p, err)
 	}
 	s.pulse.Beat()
+	if err := s.reconcileVolumes(ctx, records, round); err != nil {
+		return records, err
+	}
+	listing, cancel = context.WithTimeout(ctx, s.patience(p.cfg.Name))
+	defer cancel()
 	hidden, err := s.readIndex(listing, p, records)
 	if err != nil {
 		return records, s.slow(ctx, p, err)
 	}
 	s.pulse.Beat()
+	s.sweep(ctx, p, hidden)
+	return records, nil
+}
+
+// reconcileVolumes exports the published volumes of a pool. A broken one is
+// logged and does not stop the rest.
+func (s *Service) reconcileVolumes(ctx context.Context, records []*record, round *round) error {
 	// Read once: the table has a line for each volume, and each volume's own look
 	// at it would read them all.
 	mounts, err := s.cfg.Host.Mounts(ctx)
 	if err != nil {
-		return records, err
+		return err
 	}
-	var group errgroup.Group
-	group.SetLimit(reconcileWorkers)
+	var alone, shared []*record
 	for _, r := range records {
 		if r.err != nil {
 			if s.told.news(r.id.String(), r.err) {
@@ -225,23 +238,35 @@ func (s *Service) reconcilePool(ctx context.Context, p *pool, round *round) ([]*
 		}
 		// One that is remembered as published lost its publications otherwise
 		// than by a call, or gains them now: its lock decides.
-		if len(r.publications) == 0 && !s.published.has(r.uuid) {
-			continue
+		switch _, mounted := mounts[r.dataset.Name]; {
+		case len(r.publications) == 0 && !s.published.has(r.uuid):
+		case r.params.Protocol == NFS && mounted:
+			shared = append(shared, r)
+		default:
+			alone = append(alone, r)
 		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() { s.reconcileEach(ctx, alone, reconcileWorkers, mounts, round) })
+	both.Go(func() { s.reconcileEach(ctx, shared, reconcileShared, mounts, round) })
+	both.Wait()
+	return nil
+}
+
+func (s *Service) reconcileEach(ctx context.Context, list []*record, workers int, mounts map[string]string, round *round) {
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for _, r := range list {
 		group.Go(func() error {
 			err := s.reconcileVolume(ctx, r, mounts)
 			round.trouble(r.uuid, err)
 			if s.told.news(r.id.String(), err) {
 				s.log(r.id).WithError(err).Error("a published volume is not exported")
 			}
-			return nil // one broken volume does not stop the rest
+			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return records, err
-	}
-	s.sweep(ctx, p, hidden)
-	return records, nil
+	_ = group.Wait() // none of them returns an error
 }
 
 // reconcileVolume brings one volume's export to what ZFS says. r is what the

@@ -48,13 +48,22 @@ func (b *bench) restore(ctx context.Context, daemon *harness.Daemon) (row, error
 		return row{}, err
 	}
 	start = time.Now()
-	if err := daemon.Start(ctx); err != nil {
-		return row{}, err
-	}
+	ready := make(chan error, 1)
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		err := daemon.Start(ctx)
+		if err != nil {
+			stop() // nothing will be back
+		}
+		ready <- err
+	}()
+	err = b.whenReturned(waiting, volumes)
 	ours := time.Since(start)
-	if err := b.returned(volumes); err != nil {
+	if err := errors.Join(err, <-ready); err != nil {
 		return row{}, err
 	}
+	fmt.Printf("ready %.1f s after all exports were back\n", (time.Since(start) - ours).Seconds())
 	// The pool goes with all its volumes.
 	daemon.Kill()
 	if err := errors.Join(loseExports(ctx), forgetExports()); err != nil {
@@ -80,21 +89,52 @@ func (b *bench) published(ctx context.Context, i int) error {
 	})
 }
 
-// returned looks that everything is served again.
-func (b *bench) returned(volumes int) error {
-	targets, err := filepath.Glob(configfs + "/iscsi/iqn*/tpgt_1/lun/lun_1/*/udev_path")
-	if err != nil {
-		return err
+// restoreTimeout bounds how long the exports may take to come back.
+const restoreTimeout = 5 * time.Minute
+
+// whenReturned waits until everything is served again.
+func (b *bench) whenReturned(ctx context.Context, volumes int) error {
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
+	defer cancel()
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for {
+		targets, exports, err := served(volumes / 2)
+		if err != nil || targets == volumes/2 && exports == (volumes+1)/2 {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("of %d volumes %d targets and %d exports are back: %w", volumes, targets, exports, ctx.Err())
+		}
+	}
+}
+
+// served counts the targets and, once there may be as many as are wanted, those
+// of them that are enabled, and the exports: a look has to cost little.
+func served(want int) (targets, exports int, err error) {
+	all, err := filepath.Glob(configfs + "/iscsi/iqn*")
+	if err != nil || len(all) < want {
+		return len(all), 0, err
+	}
+	for _, target := range all {
+		enabled, err := os.ReadFile(target + "/tpgt_1/enable")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it is being made
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		if strings.TrimSpace(string(enabled)) == "1" {
+			targets++
+		}
 	}
 	table, err := os.ReadFile("/var/lib/nfs/etab")
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	exports := strings.Count(string(table), "/"+restorePrefix+"-")
-	if len(targets) != volumes/2 || exports != (volumes+1)/2 {
-		return fmt.Errorf("of %d volumes %d targets and %d exports are back", volumes, len(targets), exports)
-	}
-	return nil
+	return targets, strings.Count(string(table), "/"+restorePrefix+"-"), nil
 }
 
 // loseExports takes everything away that the kernel and mountd serve.

@@ -88,11 +88,8 @@ func (t tree) state(n names) (state, error) {
 	if s.backstore, err = t.backstoreState(n); err != nil {
 		return s, err
 	}
-	if s.exists, err = t.exists(n.target); err != nil || !s.exists {
-		return s, err
-	}
-	groups, err := t.list(n.target, configfs.Directory, "tpgt_")
-	if err != nil {
+	var groups []configfs.Entry
+	if groups, s.exists, err = t.look(n.target, configfs.Directory, "tpgt_"); err != nil {
 		return s, err
 	}
 	for _, g := range groups {
@@ -210,16 +207,15 @@ const serialLabel = "T10 VPD Unit Serial Number: "
 
 func (t tree) backstoreState(n names) (backstoreState, error) {
 	var b backstoreState
-	var err error
-	if b.exists, err = t.exists(n.backstore); err != nil || !b.exists {
+	enable, err := t.read(path.Join(n.backstore, "enable")) // 0 or 1, if there is one
+	if b.exists, b.enabled = enable != "", enable == "1"; err != nil || !b.exists {
 		return b, err
 	}
-	var enable, info string
+	var info string
 	for _, f := range []struct {
 		file string
 		to   *string
 	}{
-		{"enable", &enable},
 		{"info", &info},
 		{"udev_path", &b.udevPath},
 		{"wwn/vpd_unit_serial", &b.serial},
@@ -229,7 +225,6 @@ func (t tree) backstoreState(n names) (backstoreState, error) {
 			return b, err
 		}
 	}
-	b.enabled = enable == "1"
 	b.serial = strings.TrimPrefix(b.serial, serialLabel)
 	if m := deviceNumber.FindStringSubmatch(info); m != nil && b.enabled {
 		major, _ := strconv.ParseUint(m[1], 10, 32)

@@ -75,31 +75,28 @@ func (t tree) read(path string) (string, error) {
 	return v, missingIsDone(err)
 }
 
-func (t tree) exists(dir string) (bool, error) {
-	if err := t.ctx.Err(); err != nil {
-		return false, err
-	}
-	_, err := t.fs.List(dir)
-	return err == nil, missingIsDone(err)
-}
-
 // list returns the entries of a kind whose names begin with prefix, none when
 // dir is not there.
 func (t tree) list(dir string, kind configfs.Kind, prefix string) ([]configfs.Entry, error) {
+	list, _, err := t.look(dir, kind, prefix)
+	return list, err
+}
+
+// look is list, and says whether dir is there.
+func (t tree) look(dir string, kind configfs.Kind, prefix string) (list []configfs.Entry, exists bool, err error) {
 	if err := t.ctx.Err(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	all, err := t.fs.List(dir)
-	if err := missingIsDone(err); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, false, missingIsDone(err)
 	}
-	var list []configfs.Entry
 	for _, e := range all {
 		if e.Kind == kind && strings.HasPrefix(e.Name, prefix) {
 			list = append(list, e)
 		}
 	}
-	return list, nil
+	return list, true, nil
 }
 
 func missingIsDone(err error) error {
