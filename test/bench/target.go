@@ -32,7 +32,8 @@ func write(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// targetUp makes backstore, target, LUN, portal and ACL with CHAP.
+// targetUp makes backstore, target, LUN, portal and ACL with CHAP, by the writes that
+// the driver makes.
 func (b *bare) targetUp(ctx context.Context, i int) error {
 	device := "/dev/zvol/" + b.dataset(i)
 	// A fresh zvol has no device yet, and udev does not name each at its first look.
@@ -63,6 +64,7 @@ func (b *bare) targetUp(ctx context.Context, i int) error {
 		func() error { return os.MkdirAll(tpg, 0o755) },
 		func() error { return write(tpg+"/attrib/generate_node_acls", "0") },
 		func() error { return write(tpg+"/attrib/demo_mode_discovery", "0") },
+		func() error { return write(tpg+"/attrib/prod_mode_write_protect", "0") },
 		func() error { return write(tpg+"/attrib/authentication", "1") },
 		func() error { return os.Mkdir(tpg+"/lun/lun_1", 0o755) },
 		func() error { return os.Symlink(b.backstore(i), tpg+"/lun/lun_1/backstore") },
@@ -70,6 +72,8 @@ func (b *bare) targetUp(ctx context.Context, i int) error {
 		func() error { return os.Mkdir(acl, 0o755) },
 		func() error { return write(acl+"/auth/userid", "node-1") },
 		func() error { return write(acl+"/auth/password", "0123456789abcdef") },
+		func() error { return write(acl+"/auth/userid_mutual", "node-1-mutual") },
+		func() error { return write(acl+"/auth/password_mutual", "fedcba9876543210") },
 		func() error { return os.Mkdir(acl+"/lun_1", 0o755) },
 		func() error { return os.Symlink(tpg+"/lun/lun_1", acl+"/lun_1/lun_1") },
 		func() error { return write(tpg+"/enable", "1") },

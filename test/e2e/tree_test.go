@@ -67,9 +67,9 @@ func place(volumeID string) (path string, device bool, err error) {
 	deadline := time.Now().Add(30 * time.Second)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		// The link of a zvol that had the name before may still be there.
-		_, err := iscsi.HostDevice(path)
+		d, err := iscsi.HostDevice(path)
 		if err == nil {
-			return path, true, nil
+			return path, true, d.Close()
 		}
 		if time.Now().After(deadline) {
 			return "", false, fmt.Errorf("neither a mount nor a device of %s: %w", dataset, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -19,7 +20,21 @@ import (
 type Device struct {
 	Major, Minor uint32
 	SizeBytes    int64
+
+	held io.Closer // nil where nothing is open
 }
+
+// Close lets go of the device.
+func (d Device) Close() error {
+	if d.held == nil {
+		return nil
+	}
+	return d.held.Close()
+}
+
+type descriptor int
+
+func (d descriptor) Close() error { return unix.Close(int(d)) }
 
 // blkZNAME asks a zvol for its dataset: BLKZNAME, _IOR(0x12, 125, char[256]),
 // in OpenZFS's include/sys/fs/zfs.h.
@@ -29,10 +44,12 @@ const zvolNameBytes = 256 // ZFS_MAX_DATASET_NAME_LEN
 
 const zvolDir = "/dev/zvol/"
 
-// HostDevice looks at the block device that path names now. A device found
-// under /dev/zvol must be the zvol of that name: udev sets the links some time
-// after the volumes come, go and are renamed, so one may still name another.
-func HostDevice(path string) (Device, error) {
+// HostDevice looks at the block device that path names now, and holds it open
+// until the caller closes it: the first open of a zvol is slow, and any further one
+// while it is open is not. A device found under /dev/zvol must be the zvol of that
+// name: udev sets the links some time after the volumes come, go and are renamed,
+// so one may still name another.
+func HostDevice(path string) (d Device, err error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
 		return Device{}, fmt.Errorf("%s: %w", path, err)
@@ -44,7 +61,11 @@ func HostDevice(path string) (Device, error) {
 	if err != nil {
 		return Device{}, fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return Device{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -60,7 +81,7 @@ func HostDevice(path string) (Device, error) {
 			return Device{}, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	return Device{Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev), SizeBytes: int64(size)}, nil
+	return Device{Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev), SizeBytes: int64(size), held: descriptor(fd)}, nil
 }
 
 // checkZvol compares the zvol behind fd with its name under /dev/zvol, in which
@@ -133,10 +154,11 @@ func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64,
 	var result error
 	seek := e.seek(path)
 	err := poll(waiting, func() error {
-		d, err := e.device(path)
+		d, err := e.openDevice(waiting, path)
 		if errors.Is(err, fs.ErrNotExist) {
 			seek(waiting, time.Since(began))
 		}
+		defer d.Close() //nolint:errcheck // it was only read
 		if err == nil && d.SizeBytes != sizeBytes {
 			err = fmt.Errorf("%s has %d bytes, not %d", path, d.SizeBytes, sizeBytes)
 		}

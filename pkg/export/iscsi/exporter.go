@@ -80,6 +80,7 @@ type Exporter struct {
 	runner        Runner
 	passive       bool
 	device        func(path string) (Device, error)
+	turns         turns
 	deviceWait    time.Duration
 	remake        func(ctx context.Context, path string) error
 	remakeAfter   time.Duration
@@ -150,12 +151,10 @@ func (e *Exporter) Ensure(ctx context.Context, v export.Volume) error {
 		if ctx.Err() == nil && (err != nil || len(list) == 0) {
 			return err
 		}
-		return e.change(ctx, func(t tree) error {
-			if err := t.apply(w); err != nil {
-				return err
-			}
-			return t.verify(w)
-		})
+		if err := e.change(ctx, func(t tree) error { return t.apply(w) }); err != nil {
+			return err
+		}
+		return e.tree(ctx).verify(w)
 	})
 	if err != nil {
 		return fmt.Errorf("export %s over iSCSI: %w", ident.Printable(v.ID), err)
