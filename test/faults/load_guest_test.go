@@ -81,8 +81,9 @@ func shown(t *testing.T, parent string, volumes []*storm.Volume) error {
 		return err
 	}
 	for line := range strings.Lines(string(raw)) {
-		if path, _, _ := strings.Cut(line, "\t"); strings.Contains(path, "/storm/") {
-			have = append(have, "export "+path[strings.Index(path, "/"+parent):])
+		path, _, _ := strings.Cut(line, "\t")
+		if _, below, ok := strings.Cut(path, "/"+parent+"/"); ok {
+			have = append(have, "export /"+parent+"/"+below)
 		}
 	}
 	found, err := filepath.Glob(targets + "/iqn*:storm:*/tpgt_1/lun/lun_1/*/udev_path")
