@@ -163,8 +163,8 @@ func (s *Service) readParent(ctx context.Context, p *pool) (d zfs.Dataset, marke
 	return d, marked, nil
 }
 
-// mountParent mounts the parent where ZFS would, before volumes are mounted in
-// its place: a later `zfs mount -a` would cover them. So would an import that still
+// mountParent mounts the parent where ZFS would, and what is above it, before
+// volumes are mounted in its place: a later `zfs mount -a` would cover them. So would an import that still
 // mounts: fault.Unavailable until it has ended. Where mounting fails, as when
 // volumes are there already, the pool is usable all the same.
 func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base string) error {
@@ -182,9 +182,8 @@ func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base 
 			return fault.New(fault.Unavailable, "pool %q: parent %s is not mounted yet: a `zpool import` or `zfs mount` still runs", p.cfg.Name, p.cfg.Parent)
 		}
 		// What an import mounted is there once it has ended.
-		if _, mounted, err = s.cfg.Host.MountedAt(ctx, d.Name); err == nil && !mounted {
-			atime, _ := d.Value("atime")
-			err = s.cfg.Host.Mount(ctx, d.Name, base, atime != "off")
+		if err = s.mountAbove(ctx, d.Name, base); err == nil {
+			err = s.mountUnmounted(ctx, d, base)
 		}
 	}
 	if err != nil {
@@ -192,6 +191,38 @@ func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base 
 			Warnf("parent %s is not mounted at %s: `zfs mount -a` would cover the volumes there", d.Name, base)
 	}
 	return nil
+}
+
+// mountAbove mounts the datasets above a parent in whose directories it lies, the
+// uppermost first: of an import without mounts, none is mounted yet.
+func (s *Service) mountAbove(ctx context.Context, parent, base string) error {
+	for i, c := range parent {
+		if c != '/' {
+			continue
+		}
+		d, err := s.cfg.ZFS.Get(ctx, parent[:i])
+		if err != nil {
+			return err
+		}
+		canmount, _ := d.Value("canmount")
+		dir, _ := d.Value("mountpoint")
+		if canmount != "on" || !strings.HasPrefix(base, dir+"/") {
+			continue
+		}
+		if err := s.mountUnmounted(ctx, d, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) mountUnmounted(ctx context.Context, d zfs.Dataset, dir string) error {
+	_, mounted, err := s.cfg.Host.MountedAt(ctx, d.Name)
+	if err != nil || mounted {
+		return err
+	}
+	atime, _ := d.Value("atime")
+	return s.cfg.Host.Mount(ctx, d.Name, dir, atime != "off")
 }
 
 // take holds the lock file of the parent until the process ends.

@@ -184,6 +184,32 @@ func TestParentIsMountedFirst(t *testing.T) {
 	e.wantOpened("v 192.0.2.21 rw")
 }
 
+// So is what lies above the parent, of which `zpool import -N` mounts nothing.
+func TestWhatIsAboveTheParentIsMountedFirst(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	must(t, e.LoseExports(false))
+	must(t, e.Pool.Reboot(false))
+	must(t, e.Pool.UnmountByHand("tank"))
+	e.start()
+	mounts, err := e.Pool.Mounts(t.Context())
+	must(t, err)
+	if mounts["tank"] != e.Dir("tank") || mounts[parent] != e.Dir("tank/csi") || mounts[parent+"/v"] != e.Dir("tank/csi/v") {
+		t.Errorf("mounted: %q", mounts)
+	}
+	// One that ZFS would not mount there is left alone.
+	must(t, e.Pool.Reboot(false))
+	must(t, e.Pool.UnmountByHand("tank"))
+	must(t, e.Pool.Put("tank", "canmount", "noauto"))
+	e.start()
+	mounts, err = e.Pool.Mounts(t.Context())
+	must(t, err)
+	if mounts["tank"] != "" || mounts[parent] != e.Dir("tank/csi") {
+		t.Errorf("mounted: %q", mounts)
+	}
+	e.wantOpened("v 192.0.2.21 rw")
+}
+
 // While an import mounts filesystems nothing is mounted beside it, since the
 // import would cover it.
 func TestParentWaitsForAnImport(t *testing.T) {

@@ -154,3 +154,36 @@ func TestC17AKeyThatIsNotLoaded(t *testing.T) {
 		t.Error("the key is in the log")
 	}
 }
+
+// A boot imports a pool without mounts, and mounts all of it a moment later. A
+// daemon that starts in between leaves nothing in the way of that.
+func TestABootThatMountsAfterTheDaemon(t *testing.T) {
+	dir := filePool(t, "bare")
+	machine.Sh(t, "zfs", "create", "bare/a")
+	machine.Sh(t, "zfs", "create", "bare/a/csi")
+	d := startDaemon(t, "bare", "p=bare/a/csi", func() error { return machine.Run("zpool", "destroy", "bare") })
+	v := newVol(t, inV1(daemonConn{d}), creation("bare-nfs", "nfs", 16*mib, asFilesystem("")))
+	v.up()
+	write(t, v.data(), "kept")
+	v.nodeUnpublish()
+	v.unstage()
+	d.Kill()
+	machine.Sh(t, "exportfs", "-u", "127.0.0.1:"+filepath.Join(dir, "m/a/csi/bare-nfs"))
+	eventually(t, "the pool is exported", time.Minute, func() bool { return machine.Run("zpool", "export", "bare") == nil })
+	machine.Sh(t, "zpool", "import", "-N", "-o", "cachefile=none", "-d", dir, "bare")
+	step(t, d.Start(soon(t)))
+	machine.Sh(t, "zfs", "mount", "-a")
+	for dataset, below := range map[string]string{"bare": "", "bare/a": "a", "bare/a/csi": "a/csi", "bare/a/csi/bare-nfs": "a/csi/bare-nfs"} {
+		// What the path leads to, which is not what the table of mounts says of one that
+		// is covered.
+		at := filepath.Join(dir, "m", below)
+		if found := strings.TrimSpace(machine.Sh(t, "findmnt", "-n", "-o", "SOURCE", "--target", at)); found != dataset {
+			t.Errorf("%s leads to %s, not to %s", at, found, dataset)
+		}
+	}
+	v.stage()
+	v.nodePublish()
+	wantText(t, v.data(), "kept")
+	v.down()
+	v.remove()
+}
