@@ -87,9 +87,13 @@ func (e *Exporter) work() {
 	}
 }
 
+// maxNamed is how many clients of paths one exportfs is told of: the command stands
+// in the error of each volume that shares it.
+const maxNamed = 64
+
 // arguments are the one command that does all jobs: what is only taken away, or
-// only given with the same options, is named; anything else is read from the
-// files.
+// only given with the same options, is named; anything else, and more than
+// maxNamed, is read from the files.
 func arguments(jobs []*job) []string {
 	all := []string{"-r"}
 	var drop, add []string
@@ -110,7 +114,7 @@ func arguments(jobs []*job) []string {
 		}
 	}
 	switch {
-	case len(drop) > 0 && len(add) > 0:
+	case len(drop) > 0 && len(add) > 0 || len(drop)+len(add) > maxNamed:
 		return all
 	case len(drop) > 0:
 		return append([]string{"-u"}, drop...)

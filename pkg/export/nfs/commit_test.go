@@ -27,9 +27,11 @@ type gated struct {
 	*fake.Host
 	tokens  chan struct{}
 	started atomic.Int32
+	longest atomic.Int32 // of the commands, in words
 }
 
 func (g *gated) Run(ctx context.Context, c run.Cmd) ([]byte, error) {
+	g.longest.Store(max(g.longest.Load(), int32(len(c.Args)))) // there is one at a time
 	g.started.Add(1)
 	<-g.tokens
 	return g.Host.Run(ctx, c)
@@ -52,8 +54,15 @@ func numbered(i int, readOnly bool) export.Volume {
 	}
 }
 
-// Those who come while an exportfs runs share the next one.
+// Those who come while an exportfs runs share the next one, with the same options or
+// others, and with few words.
 func TestVolumesShareAnExportfs(t *testing.T) {
+	t.Run("fifty", func(t *testing.T) { testShared(t, 50, func(i int) bool { return i%2 == 0 }) })
+	t.Run("alike", func(t *testing.T) { testShared(t, 50, func(int) bool { return false }) })
+	t.Run("a thousand", func(t *testing.T) { testShared(t, 1000, func(int) bool { return false }) })
+}
+
+func testShared(t *testing.T, volumes int, readOnly func(i int) bool) {
 	g, e := newGated(t)
 	var wg sync.WaitGroup
 	ensure := func(v export.Volume) {
@@ -65,8 +74,8 @@ func TestVolumesShareAnExportfs(t *testing.T) {
 	}
 	ensure(numbered(0, false))
 	waitFor(t, func() bool { return g.started.Load() == 1 })
-	for i := 1; i < 50; i++ {
-		ensure(numbered(i, i%2 == 0))
+	for i := 1; i < volumes; i++ {
+		ensure(numbered(i, readOnly(i)))
 	}
 	files := func() int {
 		list, err := e.List(t.Context())
@@ -75,14 +84,17 @@ func TestVolumesShareAnExportfs(t *testing.T) {
 		}
 		return len(list)
 	}
-	waitFor(t, func() bool { return files() == 50 })
+	waitFor(t, func() bool { return files() == volumes })
 	time.Sleep(50 * time.Millisecond) // the last one's way from its file to the queue
 	for range 100 {
 		g.tokens <- struct{}{}
 	}
 	wg.Wait()
 	if n := g.started.Load(); n > 5 {
-		t.Errorf("50 volumes took %d children", n)
+		t.Errorf("%d volumes took %d children", volumes, n)
+	}
+	if n := g.longest.Load(); n > 100 {
+		t.Errorf("an exportfs of %d words", n)
 	}
 	list, err := e.List(t.Context())
 	if err != nil {
