@@ -101,6 +101,27 @@ func TestReconcileOfAPoolThatIsSlow(t *testing.T) {
 	}
 }
 
+// The exports are back before snapshots are listed, of which there may be many.
+func TestExportsComeBeforeSnapshots(t *testing.T) {
+	e := newEnv(t)
+	e.publish(to(e.create(request("v", "nfs")), nodeA))
+	e.publish(to(e.create(request("w", "iscsi")), nodeA))
+	before := e.opened()
+	gate, entered := make(chan struct{}), make(chan struct{}, 64)
+	e.cfg.ZFS = &gated{ZFS: e.cfg.ZFS, verb: "snapshots", gate: gate, entered: entered}
+	e.lose()
+	e.wantOpened()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.start()
+	}()
+	<-entered
+	e.wantOpened(before...)
+	close(gate)
+	<-done
+}
+
 // slowly is a ZFS of which one kind of listing takes its time, or as long as its
 // caller waits.
 type slowly struct {
