@@ -96,7 +96,7 @@ const restoreTimeout = 5 * time.Minute
 func (b *bench) whenReturned(ctx context.Context, volumes int) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
-	look := time.NewTicker(100 * time.Millisecond)
+	look := time.NewTicker(500 * time.Millisecond) // a look reads a directory of hundreds
 	defer look.Stop()
 	for {
 		targets, exports, err := served(volumes / 2)

@@ -130,14 +130,15 @@ func WaitReady(ctx context.Context, endpoint string) error {
 	return errors.Join(waitReady(ctx, conn), conn.Close())
 }
 
-// waitReady probes until the answer is yes.
+// waitReady probes until the answer is yes, the more rarely the longer it takes: an
+// emulated processor has enough to do with a long start.
 func waitReady(ctx context.Context, conn *grpc.ClientConn) error {
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	for began := time.Now(); ; {
 		_, err := csiv0.NewIdentityClient(conn).Probe(ctx, &csiv0.ProbeRequest{}, grpc.WaitForReady(true))
 		if err == nil {
 			return nil
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(min(max(20*time.Millisecond, time.Since(began)/8), time.Second))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
