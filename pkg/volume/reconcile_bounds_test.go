@@ -3,6 +3,7 @@ package volume_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/tarn-csi/tarn/pkg/volume"
 	"github.com/tarn-csi/tarn/pkg/zfs"
 	"github.com/tarn-csi/tarn/pkg/zfs/fake"
+	"github.com/tarn-csi/tarn/test/inprocess/storage"
 )
 
 // journal is a log that may be read while it is written.
@@ -120,6 +122,60 @@ func TestExportsComeBeforeSnapshots(t *testing.T) {
 	e.wantOpened(before...)
 	close(gate)
 	<-done
+}
+
+// crowd is an exporter that lets none go on before wanted are there at once, or its
+// patience is over.
+type crowd struct {
+	export.Exporter
+	wanted   int
+	patience time.Duration
+
+	mu        sync.Mutex
+	now, most int
+	there     chan struct{}
+}
+
+func (c *crowd) Ensure(ctx context.Context, v export.Volume) error {
+	c.mu.Lock()
+	c.now++
+	c.most = max(c.most, c.now)
+	if c.now == c.wanted {
+		close(c.there)
+	}
+	c.mu.Unlock()
+	select {
+	case <-c.there:
+	case <-time.After(c.patience):
+	}
+	err := c.Exporter.Ensure(ctx, v)
+	c.mu.Lock()
+	c.now--
+	c.mu.Unlock()
+	return err
+}
+
+// Volumes that only an exportfs is missing share one, however many they are. In a
+// round in which nothing is missing few are held at once, since a call waits for the
+// one that it needs.
+func TestReconcileOfManyExports(t *testing.T) {
+	e := newEnv(t)
+	const volumes = 100
+	for i := range volumes {
+		e.publish(to(e.create(request(fmt.Sprint("v", i), "nfs")), nodeA))
+	}
+	c := &crowd{Exporter: e.Exporters(storage.Quiet())["nfs"], wanted: volumes, patience: 10 * time.Second, there: make(chan struct{})}
+	e.cfg.Exporters = map[string]export.Exporter{"nfs": c}
+	must(t, e.LoseExports(true))
+	e.start()
+	if n := len(e.opened()); c.most != volumes || n != volumes {
+		t.Errorf("%d at once, %d are exported", c.most, n)
+	}
+	c.most, c.wanted, c.patience, c.there = 0, volumes, 200*time.Millisecond, make(chan struct{})
+	must(t, e.Reconcile(t.Context()))
+	if c.most == 0 || c.most > 64 {
+		t.Errorf("%d at once in a round in which nothing is missing", c.most)
+	}
 }
 
 // slowly is a ZFS of which one kind of listing takes its time, or as long as its
