@@ -41,8 +41,8 @@ const (
 	// reconcileWorkers is how many volumes of a pool are worked on at once, so that
 	// one that waits does not delay the others.
 	reconcileWorkers = 64
-	// reconcileShared is how many more, which only an exportfs is missing, may wait for
-	// the one of a second: it does the work of all of them.
+	// reconcileShared is how many more may wait for the exportfs of a second, which is
+	// all that they lack: it does the work of all of them.
 	reconcileShared = 1024
 	// pulseGrace is what a step of a round may take beyond the longest command in
 	// it, a listing: it reads files of the kernel's.
