@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -164,9 +165,10 @@ func (s *Service) readParent(ctx context.Context, p *pool) (d zfs.Dataset, marke
 }
 
 // mountParent mounts the parent where ZFS would, and what is above it, before
-// volumes are mounted in its place: a later `zfs mount -a` would cover them. So would an import that still
-// mounts: fault.Unavailable until it has ended. Where mounting fails, as when
-// volumes are there already, the pool is usable all the same.
+// volumes are mounted in its place: a later `zfs mount -a` would cover them. So
+// would an import that still mounts: fault.Unavailable until it has ended. Where
+// mounting fails, as when volumes are there already, the pool is usable all the
+// same.
 func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base string) error {
 	canmount, _ := d.Value("canmount")
 	if s.cfg.Exporters[NFS] == nil || canmount != "on" || !strings.HasPrefix(base, "/") {
@@ -182,9 +184,7 @@ func (s *Service) mountParent(ctx context.Context, p *pool, d zfs.Dataset, base 
 			return fault.New(fault.Unavailable, "pool %q: parent %s is not mounted yet: a `zpool import` or `zfs mount` still runs", p.cfg.Name, p.cfg.Parent)
 		}
 		// What an import mounted is there once it has ended.
-		if err = s.mountAbove(ctx, d.Name, base); err == nil {
-			err = s.mountUnmounted(ctx, d, base)
-		}
+		err = errors.Join(s.mountAbove(ctx, d.Name, base), s.mountUnmounted(ctx, d, base))
 	}
 	if err != nil {
 		s.cfg.Log.WithError(err).WithField("pool", p.cfg.Name).

@@ -208,6 +208,19 @@ func TestWhatIsAboveTheParentIsMountedFirst(t *testing.T) {
 		t.Errorf("mounted: %q", mounts)
 	}
 	e.wantOpened("v 192.0.2.21 rw")
+	// Nor does one that cannot be mounted, here over a directory in use, keep the
+	// parent from its place.
+	must(t, e.Pool.Put("tank", "canmount", "on"))
+	must(t, e.Pool.Reboot(false))
+	must(t, e.Pool.UnmountByHand("tank"))
+	must(t, os.MkdirAll(filepath.Join(e.Dir("tank"), "other"), 0o755))
+	e.start()
+	mounts, err = e.Pool.Mounts(t.Context())
+	must(t, err)
+	if mounts["tank"] != "" || mounts[parent] != e.Dir("tank/csi") {
+		t.Errorf("mounted: %q", mounts)
+	}
+	e.wantOpened("v 192.0.2.21 rw")
 }
 
 // While an import mounts filesystems nothing is mounted beside it, since the
