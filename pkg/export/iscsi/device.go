@@ -154,7 +154,7 @@ func (e *Exporter) withDevice(ctx context.Context, path string, sizeBytes int64,
 	var result error
 	seek := e.seek(path)
 	err := poll(waiting, func() error {
-		d, err := e.openDevice(waiting, path)
+		d, err := e.device(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			seek(waiting, time.Since(began))
 		}

@@ -80,7 +80,6 @@ type Exporter struct {
 	runner        Runner
 	passive       bool
 	device        func(path string) (Device, error)
-	turns         turns
 	deviceWait    time.Duration
 	remake        func(ctx context.Context, path string) error
 	remakeAfter   time.Duration
