@@ -49,16 +49,20 @@ func (d *tarn) create(ctx context.Context, protocol, name string) error {
 	})
 }
 
-// again repeats a call that met the driver's own work on the same volume, or
-// waited in vain for udev, as an orchestrator does.
+// again repeats a call that met the driver's own work on the same volume, or waited
+// in vain for udev (to name a zvol, or to let go of it), as an orchestrator does.
 func again(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
 	for {
 		err := call(ctx)
-		if code := status.Code(err); code != codes.Aborted && code != codes.Unavailable || ctx.Err() != nil {
-			return err
+		switch status.Code(err) {
+		case codes.Aborted, codes.Unavailable, codes.FailedPrecondition:
+			if ctx.Err() == nil {
+				continue
+			}
 		}
+		return err
 	}
 }
 
