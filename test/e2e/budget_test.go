@@ -34,11 +34,13 @@ func TestProcessBudgets(t *testing.T) {
 		if _, _, err := watch.Take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		logged := len(host.Daemon.Log())
 		call()
 		direct, others, err := watch.Take(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+		most += byTheClock(host.Daemon.Log()[logged:])
 		t.Logf("%s: %d of %d processes: %s (started by them: %d)", rpc, len(direct), most, strings.Join(direct, "; "), len(others))
 		if err := overBudget(rpc, direct, most); err != nil {
 			t.Error(err)
