@@ -2,6 +2,7 @@ package volume_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -184,43 +185,37 @@ func TestParentIsMountedFirst(t *testing.T) {
 	e.wantOpened("v 192.0.2.21 rw")
 }
 
-// So is what lies above the parent, of which `zpool import -N` mounts nothing.
+// So is what lies above the parent, of which `zpool import -N` mounts nothing. What
+// ZFS would not mount there is left alone, and does not keep the parent from its place.
 func TestWhatIsAboveTheParentIsMountedFirst(t *testing.T) {
-	e := newEnv(t)
-	e.publish(to(e.create(request("v", "nfs")), nodeA))
-	must(t, e.LoseExports(false))
-	must(t, e.Pool.Reboot(false))
-	must(t, e.Pool.UnmountByHand("tank"))
-	e.start()
-	mounts, err := e.Pool.Mounts(t.Context())
-	must(t, err)
-	if mounts["tank"] != e.Dir("tank") || mounts[parent] != e.Dir("tank/csi") || mounts[parent+"/v"] != e.Dir("tank/csi/v") {
-		t.Errorf("mounted: %q", mounts)
+	for name, c := range map[string]struct {
+		prepare func(e *env) error
+		mounted bool
+	}{
+		"canmount=on":        {func(*env) error { return nil }, true},
+		"canmount=noauto":    {func(e *env) error { return e.Pool.Put("tank", "canmount", "noauto") }, false},
+		"a directory in use": {func(e *env) error { return os.MkdirAll(filepath.Join(e.Dir("tank"), "other"), 0o755) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			e.publish(to(e.create(request("v", "nfs")), nodeA))
+			must(t, e.LoseExports(false))
+			must(t, e.Pool.Reboot(false))
+			must(t, e.Pool.UnmountByHand("tank"))
+			must(t, c.prepare(e))
+			e.start()
+			mounts, err := e.Pool.Mounts(t.Context())
+			must(t, err)
+			want := map[string]string{parent: e.Dir("tank/csi"), parent + "/v": e.Dir("tank/csi/v")}
+			if c.mounted {
+				want["tank"] = e.Dir("tank")
+			}
+			if !maps.Equal(mounts, want) {
+				t.Errorf("mounted: %q, want %q", mounts, want)
+			}
+			e.wantOpened("v 192.0.2.21 rw")
+		})
 	}
-	// One that ZFS would not mount there is left alone.
-	must(t, e.Pool.Reboot(false))
-	must(t, e.Pool.UnmountByHand("tank"))
-	must(t, e.Pool.Put("tank", "canmount", "noauto"))
-	e.start()
-	mounts, err = e.Pool.Mounts(t.Context())
-	must(t, err)
-	if mounts["tank"] != "" || mounts[parent] != e.Dir("tank/csi") {
-		t.Errorf("mounted: %q", mounts)
-	}
-	e.wantOpened("v 192.0.2.21 rw")
-	// Nor does one that cannot be mounted, here over a directory in use, keep the
-	// parent from its place.
-	must(t, e.Pool.Put("tank", "canmount", "on"))
-	must(t, e.Pool.Reboot(false))
-	must(t, e.Pool.UnmountByHand("tank"))
-	must(t, os.MkdirAll(filepath.Join(e.Dir("tank"), "other"), 0o755))
-	e.start()
-	mounts, err = e.Pool.Mounts(t.Context())
-	must(t, err)
-	if mounts["tank"] != "" || mounts[parent] != e.Dir("tank/csi") {
-		t.Errorf("mounted: %q", mounts)
-	}
-	e.wantOpened("v 192.0.2.21 rw")
 }
 
 // While an import mounts filesystems nothing is mounted beside it, since the

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,13 +57,9 @@ func again(ctx context.Context, call func(context.Context) error) error {
 	defer cancel()
 	for {
 		err := call(ctx)
-		switch status.Code(err) {
-		case codes.Aborted, codes.Unavailable, codes.FailedPrecondition:
-			if ctx.Err() == nil {
-				continue
-			}
+		if ctx.Err() != nil || !slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.FailedPrecondition}, status.Code(err)) {
+			return err
 		}
-		return err
 	}
 }
 

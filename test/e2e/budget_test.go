@@ -31,16 +31,8 @@ func TestProcessBudgets(t *testing.T) {
 	defer watch.Close()
 	measure := func(rpc string, most int, call func()) {
 		t.Helper()
-		if _, _, err := watch.Take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		logged := len(host.Daemon.Log())
-		call()
-		direct, others, err := watch.Take(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		most += byTheClock(host.Daemon.Log()[logged:])
+		direct, others, log := during(t, watch, call)
+		most += byTheClock(log)
 		t.Logf("%s: %d of %d processes: %s (started by them: %d)", rpc, len(direct), most, strings.Join(direct, "; "), len(others))
 		if err := overBudget(rpc, direct, most); err != nil {
 			t.Error(err)

@@ -92,16 +92,7 @@ func costs(t *testing.T) [][]string {
 	var list [][]string
 	measure := func(what string, call func()) {
 		t.Helper()
-		if _, _, err := watch.Take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		logged := len(host.Daemon.Log())
-		call()
-		direct, _, err := watch.Take(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		log := host.Daemon.Log()[logged:]
+		direct, _, log := during(t, watch, call)
 		list = append(list, append([]string{what, fmt.Sprintf("%d processes", len(direct)-byTheClock(log))}, readBy(log)...))
 	}
 	for _, k := range []kind{kinds[0], kinds[3]} {
@@ -120,6 +111,22 @@ func costs(t *testing.T) [][]string {
 		measure(k.name+" DeleteVolume", l.remove)
 	}
 	return list
+}
+
+// during is what the daemon started while a call ran, what that started, and what the
+// daemon logged.
+func during(t *testing.T, watch *harness.Children, call func()) (direct, others []string, log string) {
+	t.Helper()
+	if _, _, err := watch.Take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	logged := len(host.Daemon.Log())
+	call()
+	direct, others, err := watch.Take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return direct, others, host.Daemon.Log()[logged:]
 }
 
 // byTheClock counts in a piece of the daemon's log the children that no call starts:

@@ -21,7 +21,7 @@ type Device struct {
 	Major, Minor uint32
 	SizeBytes    int64
 
-	held io.Closer // nil where nothing is open
+	held io.Closer // nil where nothing has to be closed
 }
 
 // Close lets go of the device.
@@ -49,7 +49,7 @@ const zvolDir = "/dev/zvol/"
 // while it is open is not. A device found under /dev/zvol must be the zvol of that
 // name: udev sets the links some time after the volumes come, go and are renamed,
 // so one may still name another.
-func HostDevice(path string) (d Device, err error) {
+func HostDevice(path string) (_ Device, err error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
 		return Device{}, fmt.Errorf("%s: %w", path, err)

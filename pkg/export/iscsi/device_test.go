@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tarn-csi/tarn/pkg/export/configfs/fake"
 	"github.com/tarn-csi/tarn/pkg/fault"
 )
 
@@ -40,6 +42,49 @@ func TestC13DeviceIsWaitedFor(t *testing.T) {
 	}
 	if d := time.Since(began); d > time.Second {
 		t.Errorf("three short waits took %s", d)
+	}
+}
+
+// holder counts what is open.
+type holder int
+
+func (h *holder) Close() error {
+	*h--
+	return nil
+}
+
+// A device is held while its target is made, which opens it too, and whatever comes
+// of that it is let go of.
+func TestDeviceIsHeldUntilItIsExported(t *testing.T) {
+	h := fakeHost(t)
+	var open holder
+	late := true
+	i := h.instanceWith(t, "a", func(c *Config) {
+		c.Device = func(path string) (Device, error) {
+			d, err := h.device(path)
+			d.held = &open
+			open++
+			if late {
+				d.SizeBytes, late = d.SizeBytes/2, false
+			}
+			return d, err
+		}
+	})
+	seen := 0
+	i.inject.Observe(func(op fake.Op) {
+		if seen++; open != 1 {
+			t.Errorf("%s %s: open %d times", op.Name, op.Path, open)
+		}
+	})
+	v := grants(h.volume(t, 1), openA)
+	i.ensure(t, v)
+	i.inject.Observe(nil)
+	if open != 0 || late || seen == 0 {
+		t.Errorf("%d are open in the end, after %d operations", open, seen)
+	}
+	i.inject.FailNth(1, syscall.EIO)
+	if err := i.Ensure(t.Context(), v); err == nil || open != 0 {
+		t.Errorf("%d are open after %v", open, err)
 	}
 }
 

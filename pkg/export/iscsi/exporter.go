@@ -153,7 +153,7 @@ func (e *Exporter) Ensure(ctx context.Context, v export.Volume) error {
 		if err := e.change(ctx, func(t tree) error { return t.apply(w) }); err != nil {
 			return err
 		}
-		return e.tree(ctx).verify(w)
+		return e.tree(ctx).verify(w) // nor does reading back need the turn
 	})
 	if err != nil {
 		return fmt.Errorf("export %s over iSCSI: %w", ident.Printable(v.ID), err)

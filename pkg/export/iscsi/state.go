@@ -89,7 +89,7 @@ func (t tree) state(n names) (state, error) {
 		return s, err
 	}
 	var groups []configfs.Entry
-	if groups, s.exists, err = t.look(n.target, configfs.Directory, "tpgt_"); err != nil {
+	if groups, s.exists, err = t.entries(n.target, configfs.Directory, "tpgt_"); err != nil {
 		return s, err
 	}
 	for _, g := range groups {

@@ -78,12 +78,12 @@ func (t tree) read(path string) (string, error) {
 // list returns the entries of a kind whose names begin with prefix, none when
 // dir is not there.
 func (t tree) list(dir string, kind configfs.Kind, prefix string) ([]configfs.Entry, error) {
-	list, _, err := t.look(dir, kind, prefix)
+	list, _, err := t.entries(dir, kind, prefix)
 	return list, err
 }
 
-// look is list, and says whether dir is there.
-func (t tree) look(dir string, kind configfs.Kind, prefix string) (list []configfs.Entry, exists bool, err error) {
+// entries is list, and says whether dir is there.
+func (t tree) entries(dir string, kind configfs.Kind, prefix string) (list []configfs.Entry, exists bool, err error) {
 	if err := t.ctx.Err(); err != nil {
 		return nil, false, err
 	}

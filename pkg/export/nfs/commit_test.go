@@ -64,45 +64,68 @@ func TestVolumesShareAnExportfs(t *testing.T) {
 
 func testShared(t *testing.T, volumes int, readOnly func(i int) bool) {
 	g, e := newGated(t)
-	var wg sync.WaitGroup
-	ensure := func(v export.Volume) {
-		wg.Go(func() {
-			if err := e.Ensure(t.Context(), v); err != nil {
-				t.Errorf("%s: %v", v.ID, err)
+	// together has one begin, and the others once it runs; written says how many of
+	// them have come to their files.
+	together := func(do func(v export.Volume) error, written func() int) {
+		t.Helper()
+		var wg sync.WaitGroup
+		before := g.started.Load()
+		for i := range volumes {
+			v := numbered(i, i > 0 && readOnly(i))
+			wg.Go(func() {
+				if err := do(v); err != nil {
+					t.Errorf("%s: %v", v.ID, err)
+				}
+			})
+			if i == 0 {
+				waitFor(t, func() bool { return g.started.Load() > before })
 			}
-		})
+		}
+		waitFor(t, func() bool { return written() == volumes })
+		time.Sleep(50 * time.Millisecond) // the last one's way from its file to the queue
+		for range cap(g.tokens) {
+			g.tokens <- struct{}{}
+		}
+		wg.Wait()
+		if n := g.started.Load() - before; n > 5 {
+			t.Errorf("%d volumes took %d children", volumes, n)
+		}
+		for len(g.tokens) > 0 {
+			<-g.tokens
+		}
+		if n := g.longest.Load(); n > 100 {
+			t.Errorf("an exportfs of %d words", n)
+		}
 	}
-	ensure(numbered(0, false))
-	waitFor(t, func() bool { return g.started.Load() == 1 })
-	for i := 1; i < volumes; i++ {
-		ensure(numbered(i, readOnly(i)))
-	}
-	files := func() int {
+	list := func() []export.Status {
+		t.Helper()
 		list, err := e.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(list)
+		return list
 	}
-	waitFor(t, func() bool { return files() == volumes })
-	time.Sleep(50 * time.Millisecond) // the last one's way from its file to the queue
-	for range 100 {
-		g.tokens <- struct{}{}
-	}
-	wg.Wait()
-	if n := g.started.Load(); n > 5 {
-		t.Errorf("%d volumes took %d children", volumes, n)
-	}
-	if n := g.longest.Load(); n > 100 {
-		t.Errorf("an exportfs of %d words", n)
-	}
-	list, err := e.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, st := range list {
-		if !st.Complete {
+	together(func(v export.Volume) error { return e.Ensure(t.Context(), v) }, func() int { return len(list()) })
+	for _, st := range list() {
+		if !st.Complete || len(st.Clients) != 1 {
 			t.Errorf("%v", st)
+		}
+	}
+	together(func(v export.Volume) error { return e.Remove(t.Context(), v.UUID) }, func() int {
+		closing := 0
+		for _, st := range list() {
+			if !st.Complete || len(st.Clients) == 0 {
+				closing++ // it wants no client any more
+			}
+		}
+		return closing
+	})
+	if left := list(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	for i := range volumes {
+		if grants := g.Grants(numbered(i, false).Source); len(grants) > 0 {
+			t.Errorf("volume %d is still open: %v", i, grants)
 		}
 	}
 }
