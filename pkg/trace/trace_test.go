@@ -44,13 +44,13 @@ func (c *collected) Export(_ context.Context, r *collector.ExportTraceServiceReq
 }
 
 // serve serves on a loopback port until the test ends.
-func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) string {
+func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) (address string, s *grpc.Server) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(options...)
+	s = grpc.NewServer(options...)
 	register(s)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
@@ -60,7 +60,7 @@ func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOpti
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
+	return l.Addr().String(), s
 }
 
 const secret = "s3cr3t-Sentinel-0123456789"
@@ -83,13 +83,15 @@ func (n node) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, err
 	return &csi.ProbeResponse{}, nil
 }
 
-// call makes one call to a driver whose spans go to an endpoint.
+// call makes one call to a driver whose spans go to an endpoint, and returns how
+// long it took. The driver has ended by then, as it has before a tracer is closed:
+// a call's span ends after its answer is sent.
 func call(t *testing.T, tracer *trace.Tracer) time.Duration {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	n := node{runner: run.New(log, tracer.Child)}
-	address := serve(t, func(s *grpc.Server) { csi.RegisterNodeServer(s, n); csi.RegisterIdentityServer(s, n) },
+	address, driver := serve(t, func(s *grpc.Server) { csi.RegisterNodeServer(s, n); csi.RegisterIdentityServer(s, n) },
 		tracer.Server(), grpc.UnaryInterceptor(tracer.Unary))
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -103,7 +105,9 @@ func call(t *testing.T, tracer *trace.Tracer) time.Duration {
 	if _, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	return time.Since(begin)
+	took := time.Since(begin)
+	driver.GracefulStop()
+	return took
 }
 
 func closeIt(t *testing.T, tracer *trace.Tracer) {
@@ -117,7 +121,8 @@ func closeIt(t *testing.T, tracer *trace.Tracer) {
 
 func TestACallAndItsChildrenAreOneTrace(t *testing.T) {
 	c := &collected{spans: map[string]*pb.Span{}}
-	endpoint := "http://" + serve(t, func(s *grpc.Server) { collector.RegisterTraceServiceServer(s, c) })
+	address, _ := serve(t, func(s *grpc.Server) { collector.RegisterTraceServiceServer(s, c) })
+	endpoint := "http://" + address
 	tracer, err := trace.New(t.Context(), trace.Config{Endpoint: endpoint, Driver: "csi.tarn.example", Version: "v9", Node: "worker-1", Log: logrus.New()})
 	if err != nil {
 		t.Fatal(err)
